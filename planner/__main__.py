@@ -1,0 +1,5 @@
+"""`python -m planner` is `scav`."""
+
+from planner.cli import main
+
+main()

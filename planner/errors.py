@@ -1,0 +1,49 @@
+"""Everything that can go wrong and is the user's to mend; anything else is our bug and tracebacks.
+
+ScavError                 exit 1
+├── InputError            exit 1   a file or option says something that cannot be; carries where
+├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
+├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows
+└── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ScavError(Exception):
+    """Shown as one line on stderr by the command line, nowhere else."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InputError(ScavError):
+    """Names the file, key and line at fault as far as they are known."""
+
+    def __init__(
+        self, message: str, *, file: str | None = None, line: int | None = None, key: str | None = None
+    ):
+        self.message, self.file, self.line, self.key = message, file, line, key
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(": ".join(one_line(part) for part in (place, key, message) if part))
+
+
+class NoFeasiblePlan(ScavError):
+    """Carries the nearest misses in its message, so it spans a few lines."""
+
+    exit_code = 3
+
+
+class GuardrailExceeded(ScavError):
+    exit_code = 4
+
+
+class StaleWorkspace(ScavError):
+    exit_code = 5
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """Text that a terminal shows on one line, whatever a user put into it."""
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return printable if len(printable) <= limit else printable[: limit - 1] + "…"
