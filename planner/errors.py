@@ -21,9 +21,7 @@ class ScavError(Exception):
 class InputError(ScavError):
     """Names the file, key and line at fault as far as they are known."""
 
-    def __init__(
-        self, message: str, *, file: str | None = None, line: int | None = None, key: str | None = None
-    ):
+    def __init__(self, message: str, *, file: str | None = None, line: int | None = None, key: str | None = None):
         self.message, self.file, self.line, self.key = message, file, line, key
         place = file if line is None else f"{file}:{line}"
         super().__init__(": ".join(one_line(part) for part in (place, key, message) if part))

@@ -28,7 +28,8 @@ class Gpu(Contract):
 
     name: str = Field(description="model and memory where the model alone is ambiguous: A100-80GB")
     model: str = Field(description="what people filter by: A100")
-    memory_gib: PositiveFloat
+    memory_gib: PositiveFloat = Field(description="what AWS reports, so what a job can use")
+    nominal_memory_gb: PositiveInt = Field(description="what it is sold as and filtered by: an A10G is a 24GB card")
     memory_bandwidth_gb_per_second: PositiveFloat
     dense_tflops: dict[Precision, PositiveFloat]
     source: SourceName
@@ -50,8 +51,10 @@ class InstanceType(Contract):
     gpu_link_gb_per_second: PositiveFloat = Field(description="per GPU, one direction")
     local_ssd_gb: Annotated[int, Field(ge=0)]
     measured_allreduce_gbps: PositiveFloat | None = Field(
-        default=None, description="effective all-reduce bandwidth between such nodes, where someone measured it"
+        default=None,
+        description="effective all-reduce bandwidth between such nodes, where someone measured it",
     )
+    measured_allreduce_source: SourceName | None = None
     source: SourceName
 
     @property
@@ -84,6 +87,9 @@ class Offer(Contract):
     )
     interruption_class: Annotated[int, Field(ge=0, le=4)] | None = Field(
         default=None, description="AWS spot advisor: 0 is <5 % of instances reclaimed a month, 4 is >20 %"
+    )
+    interruption_source: SourceName | None = Field(
+        default=None, description="source of `interruption_class` where it is not that of the prices"
     )
     source: SourceName
 
@@ -121,8 +127,7 @@ class Catalog(Contract):
                 raise ValueError(f"an offer names the unknown instance type {offer.instance_type}")
             if offer.region not in region_names:
                 raise ValueError(f"an offer names the unknown region {offer.region}")
-        rows = (*self.gpus, *self.instance_types, *self.regions, *self.offers)
-        unknown = sorted({row.source for row in rows} - set(self.sources))
+        unknown = sorted(self.cited_sources() - set(self.sources))
         if unknown:
             raise ValueError(f"rows cite unknown sources: {', '.join(unknown)}")
         return self
@@ -134,6 +139,18 @@ class Catalog(Contract):
     @cached_property
     def instance_type_by_name(self) -> dict[str, InstanceType]:
         return {kind.name: kind for kind in self.instance_types}
+
+    def cited_sources(self) -> set[str]:
+        """The source of every row, and of the facts in a row that come from elsewhere."""
+        rows: list[Gpu | InstanceType | RegionPrices | Offer] = [
+            *self.gpus,
+            *self.instance_types,
+            *self.regions,
+        ]
+        cited: set[str | None] = {row.source for row in (*rows, *self.offers)}
+        cited |= {kind.measured_allreduce_source for kind in self.instance_types}
+        cited |= {offer.interruption_source for offer in self.offers}
+        return {name for name in cited if name is not None}
 
     def gpu_of(self, kind: InstanceType) -> Gpu:
         return self.gpu_by_name[kind.gpu]

@@ -1,0 +1,112 @@
+data "aws_ec2_instance_type_offerings" "zone" {
+  location_type = "availability-zone-id"
+
+  filter {
+    name   = "instance-type"
+    values = [var.instance_type]
+  }
+}
+
+resource "aws_autoscaling_group" "nodes" {
+  name                = local.name
+  min_size            = 0
+  max_size            = var.node_count
+  desired_capacity    = var.node_count
+  vpc_zone_identifier = keys(local.subnets)
+  placement_group     = var.placement_group ? aws_placement_group.cluster[0].name : null
+  health_check_type   = "EC2"
+
+  # The world size is fixed: a replacement before the old node is gone would have no place in it.
+  capacity_rebalance = false
+  # Moving a healthy node to balance zones would interrupt training.
+  suspended_processes = ["AZRebalance"]
+  # Spot capacity may take hours; a pipeline must not wait for it.
+  wait_for_capacity_timeout = "0"
+
+  mixed_instances_policy {
+    instances_distribution {
+      on_demand_base_capacity                  = var.on_demand_count
+      on_demand_percentage_above_base_capacity = var.on_demand_count == var.node_count ? 100 : 0
+      on_demand_allocation_strategy            = "prioritized"
+      spot_allocation_strategy                 = "price-capacity-optimized"
+    }
+
+    launch_template {
+      launch_template_specification {
+        launch_template_id = aws_launch_template.node[var.instance_type].id
+        # A number and not $Latest: what was reviewed is what starts.
+        version = aws_launch_template.node[var.instance_type].latest_version
+      }
+
+      dynamic "override" {
+        for_each = local.instance_types
+
+        content {
+          instance_type = override.value
+
+          launch_template_specification {
+            launch_template_id = aws_launch_template.node[override.value].id
+            version            = aws_launch_template.node[override.value].latest_version
+          }
+        }
+      }
+    }
+  }
+
+  dynamic "tag" {
+    for_each = merge(local.tags, { Name = local.name })
+
+    content {
+      key   = tag.key
+      value = tag.value
+      # The launch template tags the instances.
+      propagate_at_launch = false
+    }
+  }
+
+  lifecycle {
+    # The run itself scales to 0 when it is done: applying again must not start it again.
+    ignore_changes = [desired_capacity]
+
+    precondition {
+      condition     = length(local.subnets) > 0
+      error_message = "None of subnet_ids is in availability_zone_id = ${var.availability_zone_id}: they are in ${join(", ", distinct([for subnet in data.aws_subnet.candidate : subnet.availability_zone_id]))}. Add a subnet in ${var.availability_zone_id}, or plan for another zone."
+    }
+    precondition {
+      condition     = !var.placement_group || length(local.zone_ids) <= 1
+      error_message = "A cluster placement group cannot span zones, and subnet_ids are in ${join(", ", local.zone_ids)}: set availability_zone_id, or placement_group = false."
+    }
+    precondition {
+      condition     = length(setsubtract(local.zone_ids, data.aws_ec2_instance_type_offerings.zone.locations)) == 0
+      error_message = "${var.instance_type} is not offered in ${join(", ", setsubtract(local.zone_ids, data.aws_ec2_instance_type_offerings.zone.locations))}: plan for another zone."
+    }
+    precondition {
+      condition     = var.on_demand_count <= var.node_count
+      error_message = "on_demand_count = ${var.on_demand_count} is more than node_count = ${var.node_count}."
+    }
+    precondition {
+      condition     = !contains(var.instance_type_overrides, var.instance_type)
+      error_message = "instance_type_overrides must not repeat instance_type = ${var.instance_type}."
+    }
+    precondition {
+      condition     = var.efa_interfaces == 0 || var.node_count == 1 || length(local.zone_ids) <= 1
+      error_message = "EFA does not reach across zones, and subnet_ids are in ${join(", ", local.zone_ids)}: set availability_zone_id."
+    }
+  }
+
+  # A node needs all of this from its first minute.
+  depends_on = [
+    aws_cloudwatch_log_group.run,
+    aws_iam_role_policy.node,
+    aws_iam_role_policy_attachment.ssm,
+    aws_s3_bucket_policy.checkpoints,
+    aws_s3_bucket_public_access_block.checkpoints,
+    aws_s3_bucket_server_side_encryption_configuration.checkpoints,
+    aws_s3_bucket_versioning.checkpoints,
+    aws_vpc_endpoint.s3,
+    aws_vpc_security_group_egress_rule.https,
+    aws_vpc_security_group_egress_rule.nodes,
+    aws_vpc_security_group_egress_rule.s3,
+    aws_vpc_security_group_ingress_rule.nodes,
+  ]
+}

@@ -1,0 +1,130 @@
+# Facts about pinned inputs, read to guard against mistakes and to size the interfaces of the overrides.
+# Nothing here selects an image or a type.
+data "aws_ami" "node" {
+  filter {
+    name   = "image-id"
+    values = [var.ami_id]
+  }
+}
+
+data "aws_ec2_instance_type" "node" {
+  for_each = toset(local.instance_types)
+
+  instance_type = each.value
+}
+
+locals {
+  # An override may have fewer cards than the chosen type: the same four GPUs come with 1 EFA in g6e.12xlarge, 2 in g6e.24xlarge.
+  efa_interfaces = {
+    for type, facts in data.aws_ec2_instance_type.node : type =>
+    type == var.instance_type ? var.efa_interfaces : min(var.efa_interfaces, facts.efa_maximum_interfaces)
+  }
+  network_cards = {
+    for type, facts in data.aws_ec2_instance_type.node : type =>
+    type == var.instance_type ? var.network_cards : facts.maximum_network_cards
+  }
+
+  # The primary interface is EFA with IP where every card has EFA, else plain IP on a card of its own.
+  primary_interface_type = {
+    for type, count in local.efa_interfaces : type =>
+    count == 0 ? null : (count >= local.network_cards[type] ? "efa" : "interface")
+  }
+  # The rest is EFA only: no IP addresses are used up, and the kernel has one route. (range(1, 0) would count down.)
+  network_interfaces = {
+    for type, primary in local.primary_interface_type : type => concat(
+      [{ card = 0, device = 0, type = primary }],
+      [
+        for card in range(1, max(1, local.efa_interfaces[type] + (primary == "interface" ? 1 : 0))) :
+        { card = card, device = 1, type = "efa-only" }
+      ],
+    )
+  }
+}
+
+resource "aws_launch_template" "node" {
+  for_each = toset(local.instance_types)
+
+  name                                 = "${local.name}-${replace(each.value, ".", "-")}"
+  description                          = "Node of training run ${var.run_id}"
+  image_id                             = var.ami_id
+  instance_type                        = each.value
+  instance_initiated_shutdown_behavior = "terminate"
+  update_default_version               = true
+  ebs_optimized                        = true
+  user_data                            = base64encode(local.user_data)
+  tags                                 = local.tags
+
+  iam_instance_profile {
+    arn = aws_iam_instance_profile.node.arn
+  }
+
+  # Containers use the host's network, so that one hop is enough.
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  block_device_mappings {
+    device_name = data.aws_ami.node.root_device_name
+
+    ebs {
+      volume_type           = "gp3"
+      volume_size           = var.root_volume_gib
+      encrypted             = true
+      kms_key_id            = var.kms_key_arn
+      delete_on_termination = true
+    }
+  }
+
+  dynamic "network_interfaces" {
+    for_each = local.network_interfaces[each.value]
+
+    content {
+      description           = "${local.name} card ${network_interfaces.value.card}"
+      network_card_index    = network_interfaces.value.card
+      device_index          = network_interfaces.value.device
+      interface_type        = network_interfaces.value.type
+      security_groups       = [aws_security_group.nodes.id]
+      delete_on_termination = true
+      # EC2 refuses the argument with more than one interface, and then never assigns a public address.
+      associate_public_ip_address = length(local.network_interfaces[each.value]) == 1 ? false : null
+    }
+  }
+
+  dynamic "tag_specifications" {
+    for_each = toset(["instance", "volume", "network-interface"])
+
+    content {
+      resource_type = tag_specifications.value
+      tags          = merge(local.tags, { Name = local.name })
+    }
+  }
+
+  lifecycle {
+    precondition {
+      condition     = contains(data.aws_ec2_instance_type.node[each.value].supported_architectures, data.aws_ami.node.architecture)
+      error_message = "${var.ami_id} is built for ${data.aws_ami.node.architecture}, which ${each.value} does not run."
+    }
+    precondition {
+      condition     = sum(concat([0], [for gpu in data.aws_ec2_instance_type.node[each.value].gpus : gpu.count])) == var.gpus_per_node
+      error_message = "${each.value} does not have gpus_per_node = ${var.gpus_per_node} GPUs."
+    }
+    precondition {
+      condition     = join(",", data.aws_ec2_instance_type.node[each.value].gpus[*].name) == join(",", data.aws_ec2_instance_type.node[var.instance_type].gpus[*].name)
+      error_message = "${each.value} has another GPU than ${var.instance_type}: the slower one would hold back every step."
+    }
+    precondition {
+      condition     = var.efa_interfaces == 0 || data.aws_ec2_instance_type.node[each.value].efa_supported
+      error_message = "${each.value} has no EFA, but efa_interfaces = ${var.efa_interfaces}: remove it from instance_type_overrides, or set efa_interfaces = 0."
+    }
+    precondition {
+      condition     = local.efa_interfaces[each.value] <= data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces
+      error_message = "${each.value} has at most ${data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces} EFA interfaces, but efa_interfaces = ${var.efa_interfaces}."
+    }
+    precondition {
+      condition     = length(local.user_data) <= 16384
+      error_message = "The user data has ${length(local.user_data)} bytes; EC2 allows 16384. Shorten container_command."
+    }
+  }
+}

@@ -1,0 +1,62 @@
+output "autoscaling_group_name" {
+  description = "Auto Scaling group of the nodes."
+  value       = aws_autoscaling_group.nodes.name
+}
+
+output "launch_template_id" {
+  description = "Launch template of instance_type."
+  value       = aws_launch_template.node[var.instance_type].id
+}
+
+output "launch_template_ids" {
+  description = "Launch template of every instance type, by type."
+  value       = { for type, template in aws_launch_template.node : type => template.id }
+}
+
+output "security_group_id" {
+  description = "Security group of the nodes."
+  value       = aws_security_group.nodes.id
+}
+
+output "role_arn" {
+  description = "IAM role of the nodes; grant it access to the training data."
+  value       = aws_iam_role.node.arn
+}
+
+output "checkpoint_bucket" {
+  description = "Bucket of the checkpoints, created or given."
+  value       = local.bucket_name
+}
+
+output "checkpoint_uri" {
+  description = "Where the run's checkpoints are."
+  value       = local.checkpoint_uri
+}
+
+output "log_group_name" {
+  description = "CloudWatch log group of the run."
+  value       = aws_cloudwatch_log_group.run.name
+}
+
+output "run_id" {
+  description = "Name of the run."
+  value       = var.run_id
+}
+
+output "plan_summary" {
+  description = "What was asked for, in one object, for policy checks and dashboards."
+  value = {
+    run_id               = var.run_id
+    region               = local.region
+    availability_zone_id = var.availability_zone_id
+    instance_types       = local.instance_types
+    node_count           = var.node_count
+    gpus_per_node        = var.gpus_per_node
+    on_demand_count      = var.on_demand_count
+    spot_count           = var.node_count - var.on_demand_count
+    efa_interfaces       = var.efa_interfaces
+    placement_group      = var.placement_group
+    max_runtime_seconds  = var.max_runtime_seconds
+    budget_usd           = var.budget_usd
+  }
+}

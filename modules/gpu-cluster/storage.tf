@@ -1,0 +1,120 @@
+locals {
+  create_bucket = var.checkpoint_bucket == null
+  # The hash makes the name unique among all accounts, and known when the plan is reviewed.
+  bucket_name    = local.create_bucket ? "${local.name}-${substr(sha256("${local.account_id}/${local.region}/${var.run_id}"), 0, 8)}" : var.checkpoint_bucket
+  bucket_arn     = "arn:${local.partition}:s3:::${local.bucket_name}"
+  checkpoint_uri = "s3://${local.bucket_name}/${var.run_id}/checkpoints"
+}
+
+resource "aws_s3_bucket" "checkpoints" {
+  count = local.create_bucket ? 1 : 0
+
+  bucket = local.bucket_name
+  # Checkpoints are what the money bought: destroy refuses while there are any.
+  force_destroy = false
+  tags          = local.tags
+}
+
+resource "aws_s3_bucket_public_access_block" "checkpoints" {
+  count = local.create_bucket ? 1 : 0
+
+  bucket                  = aws_s3_bucket.checkpoints[0].id
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+resource "aws_s3_bucket_ownership_controls" "checkpoints" {
+  count = local.create_bucket ? 1 : 0
+
+  bucket = aws_s3_bucket.checkpoints[0].id
+
+  rule {
+    object_ownership = "BucketOwnerEnforced"
+  }
+}
+
+resource "aws_s3_bucket_versioning" "checkpoints" {
+  count = local.create_bucket ? 1 : 0
+
+  bucket = aws_s3_bucket.checkpoints[0].id
+
+  versioning_configuration {
+    status = "Enabled"
+  }
+}
+
+resource "aws_s3_bucket_server_side_encryption_configuration" "checkpoints" {
+  count = local.create_bucket ? 1 : 0
+
+  bucket = aws_s3_bucket.checkpoints[0].id
+
+  rule {
+    bucket_key_enabled = var.kms_key_arn != null
+
+    apply_server_side_encryption_by_default {
+      sse_algorithm     = var.kms_key_arn == null ? "AES256" : "aws:kms"
+      kms_master_key_id = var.kms_key_arn
+    }
+  }
+}
+
+resource "aws_s3_bucket_policy" "checkpoints" {
+  count = local.create_bucket ? 1 : 0
+
+  bucket = aws_s3_bucket.checkpoints[0].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "OnlyOverTls"
+      Effect    = "Deny"
+      Principal = "*"
+      Action    = "s3:*"
+      Resource  = [local.bucket_arn, "${local.bucket_arn}/*"]
+      Condition = { Bool = { "aws:SecureTransport" = "false" } }
+    }]
+  })
+
+  # S3 refuses a policy while the public access block is being written.
+  depends_on = [aws_s3_bucket_public_access_block.checkpoints]
+}
+
+resource "aws_s3_bucket_lifecycle_configuration" "checkpoints" {
+  count = local.create_bucket && var.checkpoint_lifecycle ? 1 : 0
+
+  bucket = aws_s3_bucket.checkpoints[0].id
+
+  rule {
+    id     = "remove-what-was-replaced"
+    status = "Enabled"
+
+    filter {}
+
+    noncurrent_version_expiration {
+      noncurrent_days = 7
+    }
+
+    abort_incomplete_multipart_upload {
+      days_after_initiation = 7
+    }
+  }
+
+  dynamic "rule" {
+    for_each = var.checkpoint_expiry_days == null ? [] : [var.checkpoint_expiry_days]
+
+    content {
+      id     = "expire"
+      status = "Enabled"
+
+      filter {}
+
+      expiration {
+        days = rule.value
+      }
+    }
+  }
+
+  # A rule about noncurrent versions needs versioning first.
+  depends_on = [aws_s3_bucket_versioning.checkpoints]
+}

@@ -1,0 +1,216 @@
+# What the module refuses, and that it says so before anything is created.
+
+mock_provider "aws" {
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  mock_data "aws_partition" {
+    defaults = { partition = "aws", dns_suffix = "amazonaws.com" }
+  }
+  mock_data "aws_region" {
+    defaults = { id = "us-east-1" }
+  }
+  mock_data "aws_subnet" {
+    defaults = { vpc_id = "vpc-0123456789abcdef0", availability_zone_id = "use1-az4" }
+  }
+  mock_data "aws_ami" {
+    defaults = { architecture = "x86_64", root_device_name = "/dev/sda1" }
+  }
+  mock_data "aws_ec2_instance_type" {
+    defaults = {
+      default_vcpus           = 48
+      efa_supported           = false
+      efa_maximum_interfaces  = 0
+      maximum_network_cards   = 1
+      supported_architectures = ["x86_64"]
+      gpus                    = [{ count = 4, manufacturer = "NVIDIA", memory_size = 24576, name = "A10G" }]
+    }
+  }
+  mock_data "aws_ec2_instance_type_offerings" {
+    defaults = { locations = ["use1-az4"] }
+  }
+  mock_data "aws_servicequotas_service_quota" {
+    defaults = { value = 192 }
+  }
+  mock_resource "aws_iam_instance_profile" {
+    defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
+  }
+}
+
+variables {
+  run_id                      = "run-1"
+  vpc_id                      = "vpc-0123456789abcdef0"
+  subnet_ids                  = ["subnet-0000000000000000a", "subnet-0000000000000000b"]
+  ami_id                      = "ami-0123456789abcdef0"
+  container_image             = "registry.example.com/team/train@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+  availability_zone_id        = "use1-az4"
+  instance_type               = "g5.12xlarge"
+  node_count                  = 4
+  gpus_per_node               = 4
+  on_demand_count             = 0
+  root_volume_gib             = 200
+  checkpoint_interval_seconds = 600
+  global_batch                = 1024
+  gpu_batch                   = 64
+  max_runtime_seconds         = 36000
+  budget_usd                  = 120
+}
+
+run "values_that_are_no_values" {
+  command = plan
+
+  variables {
+    run_id                      = "Run_1"
+    vpc_id                      = "my-vpc"
+    subnet_ids                  = []
+    ami_id                      = "latest"
+    container_image             = "registry.example.com/team/train:latest"
+    availability_zone_id        = "us-east-1a"
+    instance_type               = "g5"
+    instance_type_overrides     = ["g5.4xlarge", "g5.4xlarge"]
+    node_count                  = 0
+    gpus_per_node               = 1.5
+    on_demand_count             = -1
+    efa_interfaces              = -1
+    network_cards               = 0
+    root_volume_gib             = 1
+    checkpoint_bucket           = "Not A Bucket"
+    checkpoint_interval_seconds = 0
+    global_batch                = 0
+    gpu_batch                   = 0
+    accumulation_steps          = 0
+    learning_rate_scale         = 0
+    max_runtime_seconds         = 0
+    budget_usd                  = 0
+    budget_emails               = ["nobody"]
+    tags                        = { "aws:x" = "y" }
+    permissions_boundary_arn    = "boundary"
+    kms_key_arn                 = "alias/key"
+    s3_endpoint_route_table_ids = ["main"]
+    https_egress_cidr_blocks    = ["everywhere"]
+    log_retention_days          = 2
+    checkpoint_expiry_days      = 0
+    max_restarts                = -1
+  }
+
+  expect_failures = [
+    var.run_id, var.vpc_id, var.subnet_ids, var.ami_id, var.container_image, var.availability_zone_id,
+    var.instance_type, var.instance_type_overrides, var.node_count, var.gpus_per_node, var.on_demand_count,
+    var.efa_interfaces, var.network_cards, var.root_volume_gib, var.checkpoint_bucket,
+    var.checkpoint_interval_seconds, var.global_batch, var.gpu_batch, var.accumulation_steps,
+    var.learning_rate_scale, var.max_runtime_seconds, var.budget_usd, var.budget_emails, var.tags,
+    var.permissions_boundary_arn, var.kms_key_arn, var.s3_endpoint_route_table_ids,
+    var.https_egress_cidr_blocks, var.log_retention_days, var.checkpoint_expiry_days, var.max_restarts,
+  ]
+}
+
+run "no_subnet_in_the_planned_zone" {
+  command = plan
+
+  variables {
+    availability_zone_id = "use1-az1"
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes]
+}
+
+run "type_not_offered_in_the_zone" {
+  command = plan
+
+  override_data {
+    target = data.aws_ec2_instance_type_offerings.zone
+    values = { locations = ["use1-az6"] }
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes]
+}
+
+run "placement_group_over_two_zones" {
+  command = plan
+
+  variables {
+    availability_zone_id = ""
+    placement_group      = true
+  }
+
+  override_data {
+    target = data.aws_subnet.candidate["subnet-0000000000000000b"]
+    values = { vpc_id = "vpc-0123456789abcdef0", availability_zone_id = "use1-az6" }
+  }
+  override_data {
+    target = data.aws_ec2_instance_type_offerings.zone
+    values = { locations = ["use1-az4", "use1-az6"] }
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes]
+}
+
+run "more_on_demand_nodes_than_nodes" {
+  command = plan
+
+  variables {
+    on_demand_count = 5
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes, check.on_demand_quota]
+}
+
+run "subnet_of_another_vpc" {
+  command = plan
+
+  override_data {
+    target = data.aws_subnet.candidate["subnet-0000000000000000b"]
+    values = { vpc_id = "vpc-0000000000000000f", availability_zone_id = "use1-az4" }
+  }
+
+  expect_failures = [data.aws_subnet.candidate]
+}
+
+run "efa_where_there_is_none" {
+  command = plan
+
+  variables {
+    efa_interfaces = 1
+  }
+
+  expect_failures = [aws_launch_template.node]
+}
+
+run "override_with_another_gpu" {
+  command = plan
+
+  variables {
+    instance_type_overrides = ["g6.12xlarge"]
+  }
+
+  override_data {
+    target = data.aws_ec2_instance_type.node["g6.12xlarge"]
+    values = {
+      supported_architectures = ["x86_64"]
+      gpus                    = [{ count = 4, manufacturer = "NVIDIA", memory_size = 22888, name = "L4" }]
+    }
+  }
+
+  expect_failures = [aws_launch_template.node]
+}
+
+run "image_for_another_processor" {
+  command = plan
+
+  override_data {
+    target = data.aws_ami.node
+    values = { architecture = "arm64", root_device_name = "/dev/xvda" }
+  }
+
+  expect_failures = [aws_launch_template.node]
+}
+
+run "quota_too_small_is_a_warning" {
+  command = plan
+
+  variables {
+    node_count = 5
+  }
+
+  expect_failures = [check.spot_quota]
+}

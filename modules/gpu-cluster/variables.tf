@@ -1,0 +1,406 @@
+# The run
+
+variable "run_id" {
+  description = "Name of this run; part of every resource name. A finished run stays finished: a new run needs a new run_id."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9][a-z0-9-]{0,46}$", var.run_id))
+    error_message = "run_id must be 1 to 47 lower-case letters, digits or hyphens, and must not begin with a hyphen."
+  }
+}
+
+variable "container_image" {
+  description = "Container image of the training job, by digest (registry/name@sha256:...), so that every node runs the same bytes."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9][A-Za-z0-9._:/-]{0,400}@sha256:[0-9a-f]{64}$", var.container_image))
+    error_message = "container_image must name an image by digest, for example registry.example.com/team/train@sha256:<64 hexadecimal digits>; a tag can change between two nodes."
+  }
+}
+
+variable "container_command" {
+  description = "What torchrun runs in the container, for example [\"train.py\", \"--epochs\", \"90\"]. Empty: the image's own entry point runs and finds torchrun's settings in PET_* variables."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(jsonencode(var.container_command)) <= 3000
+    error_message = "container_command must be at most 3000 characters: user data is limited to 16 KiB. Put long arguments into a file in the image."
+  }
+}
+
+variable "max_runtime_seconds" {
+  description = "The stop: this long after the first node started, the group is scaled to 0, finished or not."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.max_runtime_seconds >= 60 && floor(var.max_runtime_seconds) == var.max_runtime_seconds
+    error_message = "max_runtime_seconds must be a whole number of at least 60."
+  }
+}
+
+variable "tags" {
+  description = "Tags for every resource, instance and volume. The module adds Name, managed-by and scav-run."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition = length(var.tags) <= 40 && alltrue([
+      for key, value in var.tags :
+      can(regex("^[\\p{L}\\p{Z}\\p{N}_.:/=+@-]{1,128}$", key)) &&
+      can(regex("^[\\p{L}\\p{Z}\\p{N}_.:/=+@-]{0,256}$", value)) &&
+      !startswith(lower(key), "aws:")
+    ])
+    error_message = "tags must be at most 40 pairs of letters, digits, spaces and _ . : / = + - @; keys of 1 to 128 characters that do not begin with aws:, values of at most 256."
+  }
+
+  validation {
+    condition     = length(setintersection(keys(var.tags), ["Name", "managed-by", "scav-run"])) == 0
+    error_message = "tags must not set Name, managed-by or scav-run: the module sets them."
+  }
+}
+
+# Where
+
+variable "vpc_id" {
+  description = "VPC of the subnets. The module never creates one."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^vpc-[0-9a-f]{8,17}$", var.vpc_id))
+    error_message = "vpc_id must look like vpc-0123456789abcdef0."
+  }
+}
+
+variable "subnet_ids" {
+  description = "Private subnets with a route to S3, the container registry and the AWS APIs. Those in availability_zone_id are used."
+  type        = list(string)
+  nullable    = false
+
+  validation {
+    condition     = length(var.subnet_ids) > 0 && alltrue([for id in var.subnet_ids : can(regex("^subnet-[0-9a-f]{8,17}$", id))])
+    error_message = "subnet_ids must list at least one subnet, each like subnet-0123456789abcdef0."
+  }
+}
+
+variable "availability_zone_id" {
+  description = "Zone of the plan by its ID (use1-az4), which is the same place in every account; zone names (us-east-1a) are not. Empty: any zone of subnet_ids."
+  type        = string
+  default     = ""
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^([a-z]{2,5}[0-9]+(-[a-z]+[0-9]+)?-az[0-9]+)?$", var.availability_zone_id))
+    error_message = "availability_zone_id must be a zone ID such as use1-az4 (not a zone name such as us-east-1a), or empty."
+  }
+}
+
+# The nodes
+
+variable "ami_id" {
+  description = "Machine image of the nodes, with the NVIDIA driver, Docker with the NVIDIA runtime, the AWS CLI and python3 (an AWS Deep Learning Base AMI has them)."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^ami-[0-9a-f]{8,17}$", var.ami_id))
+    error_message = "ami_id must look like ami-0123456789abcdef0."
+  }
+}
+
+variable "instance_type" {
+  description = "Instance type of the plan."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]*\\.[a-z0-9-]+$", var.instance_type))
+    error_message = "instance_type must look like g5.12xlarge."
+  }
+}
+
+variable "instance_type_overrides" {
+  description = "Further instance types with the same GPU and the same number of them, in order of preference, without instance_type."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition = (
+      alltrue([for type in var.instance_type_overrides : can(regex("^[a-z][a-z0-9-]*\\.[a-z0-9-]+$", type))]) &&
+      length(distinct(var.instance_type_overrides)) == length(var.instance_type_overrides) &&
+      length(var.instance_type_overrides) <= 19
+    )
+    error_message = "instance_type_overrides must be at most 19 different instance types, each like g5.12xlarge."
+  }
+}
+
+variable "node_count" {
+  description = "Number of nodes. The job starts when all of them are there."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.node_count >= 1 && var.node_count <= 1000 && floor(var.node_count) == var.node_count
+    error_message = "node_count must be a whole number from 1 to 1000."
+  }
+}
+
+variable "gpus_per_node" {
+  description = "GPUs in each node, which is the number of training processes per node."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.gpus_per_node >= 1 && var.gpus_per_node <= 64 && floor(var.gpus_per_node) == var.gpus_per_node
+    error_message = "gpus_per_node must be a whole number from 1 to 64."
+  }
+}
+
+variable "on_demand_count" {
+  description = "How many of the nodes are on-demand; the rest is spot."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.on_demand_count >= 0 && floor(var.on_demand_count) == var.on_demand_count
+    error_message = "on_demand_count must be a whole number from 0 to node_count."
+  }
+}
+
+variable "efa_interfaces" {
+  description = "EFA interfaces per node of instance_type; 0 for plain networking."
+  type        = number
+  default     = 0
+  nullable    = false
+
+  validation {
+    condition     = var.efa_interfaces >= 0 && var.efa_interfaces <= 64 && floor(var.efa_interfaces) == var.efa_interfaces
+    error_message = "efa_interfaces must be a whole number from 0 to 64."
+  }
+}
+
+variable "network_cards" {
+  description = "Network cards of instance_type. With fewer EFA interfaces than cards, card 0 carries IP traffic only."
+  type        = number
+  default     = 1
+  nullable    = false
+
+  validation {
+    condition     = var.network_cards >= 1 && var.network_cards <= 64 && floor(var.network_cards) == var.network_cards
+    error_message = "network_cards must be a whole number from 1 to 64."
+  }
+}
+
+variable "placement_group" {
+  description = "Whether the nodes share a cluster placement group (short network paths, one zone, harder to get)."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "root_volume_gib" {
+  description = "Size of the encrypted gp3 root volume of each node: system, container image and local checkpoints."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.root_volume_gib >= 8 && var.root_volume_gib <= 16384 && floor(var.root_volume_gib) == var.root_volume_gib
+    error_message = "root_volume_gib must be a whole number from 8 to 16384."
+  }
+}
+
+# The job's settings, which reach the container as SCAV_* variables
+
+variable "global_batch" {
+  description = "Samples per optimizer step over all GPUs (SCAV_GLOBAL_BATCH)."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.global_batch >= 1 && floor(var.global_batch) == var.global_batch
+    error_message = "global_batch must be a whole number of at least 1."
+  }
+}
+
+variable "gpu_batch" {
+  description = "Samples per forward pass on one GPU (SCAV_GPU_BATCH)."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.gpu_batch >= 1 && floor(var.gpu_batch) == var.gpu_batch
+    error_message = "gpu_batch must be a whole number of at least 1."
+  }
+}
+
+variable "accumulation_steps" {
+  description = "Forward passes per optimizer step (SCAV_ACCUMULATION)."
+  type        = number
+  default     = 1
+  nullable    = false
+
+  validation {
+    condition     = var.accumulation_steps >= 1 && floor(var.accumulation_steps) == var.accumulation_steps
+    error_message = "accumulation_steps must be a whole number of at least 1."
+  }
+}
+
+variable "learning_rate_scale" {
+  description = "Factor on the learning rate of the reference batch (SCAV_LR_SCALE)."
+  type        = number
+  default     = 1
+  nullable    = false
+
+  validation {
+    condition     = var.learning_rate_scale > 0
+    error_message = "learning_rate_scale must be greater than 0."
+  }
+}
+
+# Checkpoints
+
+variable "checkpoint_bucket" {
+  description = "Existing S3 bucket for checkpoints, in this region. Null: the module creates one and protects it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.checkpoint_bucket == null || can(regex("^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", var.checkpoint_bucket))
+    error_message = "checkpoint_bucket must be the name of an S3 bucket (3 to 63 lower-case letters, digits, dots, hyphens), or null."
+  }
+}
+
+variable "checkpoint_interval_seconds" {
+  description = "How often the job should write a checkpoint (SCAV_CHECKPOINT_INTERVAL_SECONDS)."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.checkpoint_interval_seconds >= 1
+    error_message = "checkpoint_interval_seconds must be at least 1."
+  }
+}
+
+# Money
+
+variable "budget_usd" {
+  description = "Cost of the run in USD at which AWS Budgets alerts. An alert, hours late; max_runtime_seconds is the stop."
+  type        = number
+  nullable    = false
+
+  validation {
+    condition     = var.budget_usd >= 0.01
+    error_message = "budget_usd must be at least 0.01."
+  }
+}
+
+variable "budget_emails" {
+  description = "Who receives the budget's alerts. Empty: the budget is visible in the console and tells nobody."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(var.budget_emails) <= 10 && alltrue([for email in var.budget_emails : can(regex("^[^@\\s]+@[^@\\s]+\\.[^@\\s]+$", email))])
+    error_message = "budget_emails must be at most 10 e-mail addresses."
+  }
+}
+
+# What a platform team may have to set
+
+variable "permissions_boundary_arn" {
+  description = "Permissions boundary of the nodes' role, where the account demands one."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.permissions_boundary_arn == null || can(regex("^arn:[a-z-]+:iam::[0-9a-z]*:policy/", var.permissions_boundary_arn))
+    error_message = "permissions_boundary_arn must be the ARN of an IAM policy, or null."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "KMS key for volumes, checkpoints and logs. Its policy must allow Auto Scaling's service-linked role and CloudWatch Logs. Null: keys that AWS manages."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/", var.kms_key_arn))
+    error_message = "kms_key_arn must be the ARN of a KMS key (not of an alias), or null."
+  }
+}
+
+variable "s3_endpoint_route_table_ids" {
+  description = "Route tables that get an S3 gateway endpoint, so that checkpoints do not pass a NAT gateway. Empty: none is created."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for id in var.s3_endpoint_route_table_ids : can(regex("^rtb-[0-9a-f]{8,17}$", id))])
+    error_message = "s3_endpoint_route_table_ids must list route tables, each like rtb-0123456789abcdef0."
+  }
+}
+
+variable "https_egress_cidr_blocks" {
+  description = "Where the nodes may open HTTPS connections (AWS APIs, container registry, data). S3 in this region is always allowed."
+  type        = list(string)
+  default     = ["0.0.0.0/0"]
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for block in var.https_egress_cidr_blocks : can(cidrhost(block, 0))])
+    error_message = "https_egress_cidr_blocks must list CIDR blocks such as 10.0.0.0/8."
+  }
+}
+
+variable "log_retention_days" {
+  description = "Days for which CloudWatch Logs keeps the run's logs."
+  type        = number
+  default     = 365
+  nullable    = false
+
+  validation {
+    condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
+    error_message = "log_retention_days must be one of the periods that CloudWatch Logs knows: 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653."
+  }
+}
+
+variable "checkpoint_lifecycle" {
+  description = "Whether the created bucket removes replaced checkpoint versions and unfinished uploads after a week."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "checkpoint_expiry_days" {
+  description = "Days after which the created bucket deletes checkpoints. Null: never."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.checkpoint_expiry_days == null ? true : var.checkpoint_expiry_days >= 1 && floor(var.checkpoint_expiry_days) == var.checkpoint_expiry_days
+    error_message = "checkpoint_expiry_days must be a whole number of at least 1, or null."
+  }
+}
+
+variable "max_restarts" {
+  description = "How often torchrun restarts its workers before the node's agent restarts torchrun itself."
+  type        = number
+  default     = 3
+  nullable    = false
+
+  validation {
+    condition     = var.max_restarts >= 0 && floor(var.max_restarts) == var.max_restarts
+    error_message = "max_restarts must be a whole number of at least 0."
+  }
+}

@@ -1,0 +1,52 @@
+"""The command `scav`: thin commands over the library, and the one place where errors become text.
+
+Command modules import nothing but click at their top, so that `scav --help` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from planner import __version__
+from planner.errors import ScavError
+
+COMMANDS = ("init", "plan", "review", "catalog", "schema")
+
+
+class ScavGroup(click.Group):
+    """Shows a ScavError as one line on stderr; anything else is our bug, so it tracebacks."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"planner.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ScavError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            ctx.exit(130)
+
+
+@click.group(cls=ScavGroup, context_settings={"auto_envvar_prefix": "SCAV", "help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="scav")
+def cli() -> None:
+    """Choose the cloud GPU cluster that trains a network cheapest or fastest, and write it as Terraform.
+
+    Start with `scav init`, describe the job in scav.yaml, then run `scav plan`.
+    """
+
+
+def main() -> None:
+    cli(prog_name="scav")

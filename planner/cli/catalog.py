@@ -1,0 +1,315 @@
+"""`scav catalog`: look at GPU machines and their prices, and refresh them from AWS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import catalog_option, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import date
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from planner.catalog import Catalog, InstanceType, Precision
+    from planner.catalog.listing import Listing, Order
+
+PIPE_WIDTH = 100
+INTERRUPTION = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")
+
+
+@click.group("catalog")
+def command() -> None:
+    """GPU machines, their prices and where the numbers come from."""
+
+
+@command.command("list")
+@click.argument("queries", metavar="[QUERY]...", nargs=-1)
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    default=("us-east-1",),
+    show_default=True,
+    help="Repeatable, or `all`.",
+)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["type", "price", "price-per-gpu", "price-per-tflop", "spot"]),
+    default="type",
+    show_default=True,
+    help="Cheapest first; machines without that price come last.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8"]),
+    default="bf16",
+    show_default=True,
+    help="Arithmetic that TFLOPS are counted in.",
+)
+@click.option("--spot/--on-demand", "on_spot", default=False, show_default="on-demand", help="Which price is divided.")
+@catalog_option
+@json_option
+def list_command(
+    queries: tuple[str, ...],
+    regions: tuple[str, ...],
+    order: Order,
+    precision: Precision,
+    on_spot: bool,
+    catalog_file: Path | None,
+    as_json: bool,
+) -> None:
+    """List the GPU machines that any QUERY means.
+
+    A QUERY is an instance type (p4d.24xlarge, g5.*) or a GPU (A100:80GB, L4,L40S, 24GB..:8, where a lone
+    number is GPUs per node). TFLOPS are dense peaks of the node, spot is the cheapest zone, $/PFLOPS is the
+    hourly price of 1000 TFLOPS.
+    """
+    from planner.catalog import select_instance_types
+    from planner.catalog.listing import list_machines, sort_listings
+    from planner.store import load_catalog
+
+    loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
+    chosen = None if "all" in regions else _checked_regions(loaded, regions)
+    kinds = select_instance_types(loaded, queries)
+    listings = list_machines(loaded, kinds, chosen, precision=precision, on_spot=on_spot)
+    listings = sort_listings(listings, order, on_spot=on_spot)
+    if as_json:
+        rows = [listing.as_json() for listing in listings]
+        _echo_json({"catalog": name, "sha256": sha256, "precision": precision, "machines": rows})
+        return
+    with_regions = chosen is None or len(chosen) > 1
+    places = "all regions" if chosen is None else ", ".join(chosen)
+    divided = "spot" if on_spot else "on-demand"
+    click.echo(f"Catalogue {name}; USD per hour in {places}")
+    click.echo(f"GiB per GPU, dense {precision} TFLOPS of the node; $/GPU and $/PFLOPS are {divided}\n")
+    _console().print(_listing_table(listings, with_regions))
+
+
+@command.command()
+@click.argument("instance_type", metavar="TYPE")
+@click.option("--region", "regions", multiple=True, default=("all",), show_default=True, help="Repeatable, or `all`.")
+@catalog_option
+@json_option
+def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None, as_json: bool) -> None:
+    """Show everything known about the machine TYPE, and the sources."""
+    from planner.catalog.selection import named_instance_type
+    from planner.store import load_catalog
+
+    loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
+    kind = named_instance_type(loaded, instance_type)
+    chosen = None if "all" in regions else _checked_regions(loaded, regions)
+    facts = _facts_as_json(loaded, kind, chosen)
+    if as_json:
+        _echo_json({"catalog": name, "sha256": sha256, **facts})
+        return
+    click.echo(f"{kind.name} in the catalogue {name}")
+    click.echo("\n".join(_fact_lines(loaded, kind)) + "\n")
+    if facts["offers"]:
+        _console().print(_offer_table(facts["offers"]))
+    else:
+        click.echo("Not offered" + ("." if chosen is None else f" in {', '.join(chosen)}."))
+    click.echo("\nSources")
+    click.echo("\n".join(_source_lines(list(facts["sources"].values()))))
+
+
+@command.command()
+@click.option("--region", "regions", multiple=True, help="Repeatable; by default all that the account has enabled.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=".",
+    show_default=True,
+    help="Where to write catalog-DATE.json: beside the job.",
+)
+@click.option("--profile", help="AWS profile.")
+@click.option("--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Refuse to refresh.  [env: SCAV_FROZEN]")
+def update(regions: tuple[str, ...], directory: Path, profile: str | None, frozen: bool) -> None:
+    """Ask AWS for today's machines and prices and write them to catalog-DATE.json.
+
+    Needs AWS credentials that may call ec2:Describe* and pricing:GetProducts; the calls read only and cost
+    nothing. Regions that are not asked for keep the rows and the dates they have.
+    """
+    import datetime
+
+    from planner.errors import ScavError
+    from planner.store import load_catalog, write_text_atomically
+
+    if frozen:
+        raise ScavError("the catalogue is frozen (--frozen or SCAV_FROZEN): not refreshed")
+    old, _, _ = load_catalog(None, beside=directory)
+    today = datetime.datetime.now(datetime.UTC).date()
+    text, warnings = _refresh(old, _checked_regions(old, regions), profile, today)
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    file = directory / f"catalog-{today.isoformat()}.json"
+    write_text_atomically(file, text)
+    click.echo(f"Wrote {file}")
+
+
+def _refresh(old: Catalog, asked: Sequence[str], profile: str | None, today: date) -> tuple[str, list[str]]:
+    from planner import assets, aws
+    from planner.catalog import format_catalog
+    from planner.catalog.refresh import refresh_catalog
+    from planner.store import load_catalog
+
+    session = aws.open_session(profile)
+    pricing = aws.open_pricing(session)
+    warnings = []
+    if not asked:
+        enabled = aws.fetch_enabled_regions(aws.open_ec2(session, aws.PRICE_LIST_REGION))
+        asked = [region.name for region in old.regions if region.name in enabled]
+        left = [region.name for region in old.regions if region.name not in enabled]
+        warnings += [f"kept the old rows of {', '.join(left)}: not enabled in this account"] if left else []
+    answers = [
+        aws.fetch_region(aws.open_ec2(session, region), pricing, region, date=today) for region in _with_progress(asked)
+    ]
+    sheets, _, _ = load_catalog(assets.embedded_catalog(), beside=Path())
+    refreshed, left_out = refresh_catalog(old, sheets, answers, date=today)
+    return format_catalog(refreshed), warnings + left_out
+
+
+def _with_progress(regions: Sequence[str]) -> Iterator[str]:
+    """The regions, one after the other, with a bar on stderr if somebody watches."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("Asking AWS", total=len(regions))
+        for region in regions:
+            progress.update(task, description=f"Asking AWS about {region}")
+            yield region
+            progress.advance(task)
+
+
+def _checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
+    from planner.catalog.selection import did_you_mean
+    from planner.errors import InputError
+
+    known = [region.name for region in catalog.regions]
+    for region in regions:
+        if region not in known:
+            raise InputError(f"the catalogue has no region {region!r}{did_you_mean(region, known)}")
+    return list(dict.fromkeys(regions))
+
+
+def _listing_table(listings: Sequence[Listing], with_regions: bool) -> Table:
+    titles = ["GiB", "vCPU", "RAM", "Gbit/s", "TFLOPS", "$/h", "spot $/h", "$/GPU", "$/PFLOPS"]
+    if with_regions:
+        titles = [title for title in titles if title not in ("vCPU", "RAM")]
+    table = _table(["type", *(["region"] if with_regions else []), "GPUs"], titles)
+    for row in listings:
+        numbers = {
+            "GiB": f"{row.gpu_memory_gib:.0f}",
+            "vCPU": str(row.vcpu),
+            "RAM": f"{row.ram_gib:.0f}",
+            "Gbit/s": f"{row.network_gbps:g}",
+            "TFLOPS": _number(row.node_tflops, 0),
+            "$/h": _number(row.on_demand_usd, 3) if row.offered else "not offered",
+            "spot $/h": _number(row.spot_usd, 3),
+            "$/GPU": _number(row.usd_per_gpu, 3),
+            "$/PFLOPS": _number(None if row.usd_per_tflops is None else row.usd_per_tflops * 1000, 2),
+        }
+        place = [row.region or "-"] if with_regions else []
+        table.add_row(row.instance_type, *place, f"{row.gpu_count}x {row.gpu}", *(numbers[t] for t in titles))
+    return table
+
+
+def _fact_lines(catalog: Catalog, kind: InstanceType) -> Iterator[str]:
+    gpu = catalog.gpu_of(kind)
+    memory = f"{gpu.memory_gib:g} GiB usable ({gpu.nominal_memory_gb} GB)"
+    cards = f"{kind.network_cards} card{'s' * (kind.network_cards > 1)}, {kind.efa_interfaces} with EFA"
+    peaks = ", ".join(f"{precision} {peak:g}" for precision, peak in gpu.dense_tflops.items())
+    facts = {
+        "GPUs": f"{kind.gpu_count}x {gpu.name}",
+        "GPU memory": f"{memory}, {gpu.memory_bandwidth_gb_per_second:g} GB/s",
+        "dense peak per GPU": f"{peaks} TFLOPS",
+        "GPU link": f"{kind.gpu_link}, {kind.gpu_link_gb_per_second:g} GB/s per GPU and direction",
+        "vCPU, RAM": f"{kind.vcpu}, {kind.ram_gib:g} GiB",
+        "network": f"{kind.network_baseline_gbps:g} Gbit/s, peak {kind.network_peak_gbps:g}, {cards}",
+        "measured all-reduce": f"{kind.measured_allreduce_gbps or 0:g} Gbit/s between nodes",
+        "local SSD": f"{kind.local_ssd_gb} GB",
+        "quota": f"vCPUs of all {kind.quota_class.upper()} types",
+    }
+    for label, fact in facts.items():
+        if label != "measured all-reduce" or kind.measured_allreduce_gbps is not None:
+            yield f"  {label:<21}{fact}"
+
+
+def _source_lines(sources: Sequence[dict[str, Any]]) -> Iterator[str]:
+    import textwrap
+
+    for source in sources:
+        yield from textwrap.wrap(
+            f"{source['date']}  {source['title']}",
+            width=PIPE_WIDTH,
+            initial_indent="  ",
+            subsequent_indent=" " * 14,
+        )
+        if source["url"]:
+            yield " " * 14 + source["url"]
+
+
+def _offer_table(offers: Sequence[dict[str, Any]]) -> Table:
+    table = _table(["region", "zone"], ["spot $/h", "on-demand $/h", "reclaimed a month"])
+    for offer in offers:
+        interruption = offer["interruption_class"]
+        reclaimed = "-" if interruption is None else INTERRUPTION[interruption]
+        for zone, spot in offer["spot_usd"].items():
+            on_demand = _number(offer["on_demand_usd"], 4)
+            table.add_row(offer["region"], zone, _number(spot, 4), on_demand, reclaimed)
+    return table
+
+
+def _facts_as_json(catalog: Catalog, kind: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:
+    gpu = catalog.gpu_of(kind)
+    offers = [
+        offer
+        for offer in catalog.offers
+        if offer.instance_type == kind.name and (regions is None or offer.region in regions)
+    ]
+    cited = [kind.source, kind.measured_allreduce_source, gpu.source]
+    cited += [name for offer in offers for name in (offer.source, offer.interruption_source)]
+    return {
+        "instance_type": kind.model_dump(mode="json"),
+        "gpu": gpu.model_dump(mode="json"),
+        "offers": [offer.model_dump(mode="json") for offer in offers],
+        "sources": {name: catalog.sources[name].model_dump(mode="json") for name in dict.fromkeys(cited) if name},
+    }
+
+
+def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for title in texts:
+        table.add_column(title)
+    for title in numbers:
+        table.add_column(title, justify="right")
+    return table
+
+
+def _console() -> Console:
+    """As wide as the terminal; elsewhere of a fixed width, so that the output is the same everywhere."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=PIPE_WIDTH)
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "-" if value is None else f"{value:.{decimals}f}"
+
+
+def _echo_json(value: Any) -> None:
+    import json
+
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,17 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+job_argument = click.argument("job", type=click.Path(path_type=Path), default=".", required=False)
+workspace_argument = click.argument("workspace", metavar="DIR", type=click.Path(path_type=Path))
+catalog_option = click.option(
+    "--catalog",
+    "catalog_file",
+    type=click.Path(path_type=Path),
+    help="Snapshot to take prices from. [default: the newest catalog-DATE.json beside the job, else the embedded one]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -1,0 +1,39 @@
+"""`scav review`: what a plan will cost, for a person, a pull request or a gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from planner.cli.options import workspace_argument
+
+
+@click.command("review")
+@workspace_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="For a terminal, a pull request or a policy gate.",
+)
+@click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="Exit 4 when the p95 dollars exceed this.")
+@click.option("--max-hours", type=click.FloatRange(min=0, min_open=True), help="Exit 4 when the p95 hours exceed this.")
+@click.option("--against", metavar="DIR", type=click.Path(path_type=Path), help="Show what changed since this plan.")
+def command(workspace: Path, form: str, max_usd: float | None, max_hours: float | None, against: Path | None) -> None:
+    """Review the cost of the plan in DIR."""
+    from planner import store
+    from planner.errors import GuardrailExceeded
+    from planner.review import cost_markdown, exceeded, review_cost, review_text
+
+    plan = store.load_plan(workspace)
+    other = store.load_plan(against) if against else None
+    cost = review_cost(plan, max_usd=max_usd, max_hours=max_hours, against=other)
+    if form == "json":
+        click.echo(cost.model_dump_json(indent=2))
+    else:
+        click.echo(review_text(plan, cost) if form == "text" else cost_markdown(plan, cost), nl=False)
+    if broken := exceeded(cost):
+        raise GuardrailExceeded("; ".join(broken))

@@ -1,0 +1,83 @@
+"""What probes and finished runs measured: one JSON object per line of `measurements.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+
+from planner.catalog import Precision
+from planner.contract import Contract
+from planner.errors import InputError
+
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+
+
+class Measurement(Contract):
+    """One measured window of training at one configuration."""
+
+    schema_version: Literal[1] = 1
+    instance_type: str
+    nodes: PositiveInt
+    gpus_per_node: PositiveInt
+    gpu_batch: PositiveInt = Field(description="samples per GPU and micro-step")
+    accumulation_steps: PositiveInt = 1
+    precision: Precision
+    step_seconds: PositiveFloat = Field(description="one optimizer step, median over windows and ranks")
+    exposed_sync_seconds: NonNegativeFloat | None = Field(
+        default=None, description="the part of it that communication added"
+    )
+    peak_memory_bytes: PositiveFloat | None = None
+    checkpoint_save_seconds: NonNegativeFloat | None = None
+    startup_seconds: NonNegativeFloat | None = Field(default=None, description="from a bare node to the first step")
+    probe_usd: NonNegativeFloat | None = Field(default=None, description="what measuring this cost")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementFile:
+    """The measurements, and what a reader should be told about the file."""
+
+    rows: tuple[Measurement, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def parse_measurements(text: str, *, file: str) -> MeasurementFile:
+    """Every line must be right except an unfinished last one, which a killed probe leaves behind."""
+    lines = text.splitlines()
+    rows: list[Measurement] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(Measurement.model_validate_json(line))
+        except ValidationError as error:
+            if number == len(lines) and not text.endswith("\n") and not _is_json(line):
+                return MeasurementFile(tuple(rows), (f"{file}:{number}: the last line is torn; used without it",))
+            raise InputError(_reason(error), file=file, line=number) from None
+    return MeasurementFile(tuple(rows))
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """The middle of what was measured; None when nothing was."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return None
+    return (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _reason(error: ValidationError) -> str:
+    detail = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in detail["loc"])
+    message = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return f"{key}: {message}" if key else message

@@ -1,0 +1,31 @@
+"""Everything that is predicted about one job, fitted to what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.catalog import Catalog
+from planner.job import Job
+from planner.measurements import Measurement
+from planner.models.convergence import ConvergenceModel
+from planner.models.overheads import Overheads, run_overheads
+from planner.models.step_time import StepTimeModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedModels:
+    step_time: StepTimeModel
+    convergence: ConvergenceModel
+    overheads: Overheads
+
+
+def fit_models(job: Job, catalog: Catalog, measurements: Sequence[Measurement]) -> FittedModels:
+    workload = job.workload
+    runs = [(float(run.batch), run.samples_needed(workload.dataset_samples)) for run in workload.convergence.runs]
+    points = [(float(workload.target.reference_batch), workload.target_samples), *runs]
+    return FittedModels(
+        step_time=StepTimeModel(workload, catalog).fit(measurements),
+        convergence=ConvergenceModel().fit(points, workload.convergence.noise_scale),
+        overheads=run_overheads(workload, measurements),
+    )

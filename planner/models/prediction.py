@@ -1,0 +1,67 @@
+"""A column of predictions, each with its interval and whether anything like it was ever measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+Z95 = float(ndtri(0.95))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Positive quantities with a 90 % interval; between its quantiles log-normal, each side with its own width."""
+
+    p05: Floats
+    p50: Floats
+    p95: Floats
+    extrapolated: Flags
+
+    @classmethod
+    def log_normal(cls, median: Floats, log_sd: Floats | float, extrapolated: Flags) -> Prediction:
+        spread = np.exp(Z95 * np.asarray(log_sd))
+        return cls(p05=median / spread, p50=median, p95=median * spread, extrapolated=extrapolated)
+
+    def quantile(self, probability: float) -> Floats:
+        z = float(ndtri(probability)) / Z95
+        side = np.log(self.p95 / self.p50) if z >= 0 else np.log(self.p50 / self.p05)
+        return self.p50 * np.exp(side * z)
+
+    def probability_at_most(self, limit: float) -> Floats:
+        with np.errstate(divide="ignore"):  # a certain value has no width: it is below the limit or it is not
+            distance = np.log(limit / self.p50)
+            side = np.where(distance >= 0, np.log(self.p95 / self.p50), np.log(self.p50 / self.p05))
+            z = np.divide(distance, side, out=np.sign(distance) * np.inf, where=side > 0)
+        return np.asarray(ndtr(np.where(distance == 0, 0.0, z) * Z95))
+
+    def times(self, other: Prediction) -> Prediction:
+        """The product of independent quantities: their relative errors add in quadrature, not plainly."""
+        median = self.p50 * other.p50
+        up = np.hypot(np.log(self.p95 / self.p50), np.log(other.p95 / other.p50))
+        down = np.hypot(np.log(self.p50 / self.p05), np.log(other.p50 / other.p05))
+        return Prediction(
+            p05=median * np.exp(-down),
+            p50=median,
+            p95=median * np.exp(up),
+            extrapolated=self.extrapolated | other.extrapolated,
+        )
+
+    def scaled(self, factor: Floats | float, shift: Floats | float = 0.0) -> Prediction:
+        return Prediction(
+            p05=self.p05 * factor + shift,
+            p50=self.p50 * factor + shift,
+            p95=self.p95 * factor + shift,
+            extrapolated=self.extrapolated,
+        )
+
+    def at(self, rows: Ints | Flags) -> Prediction:
+        return Prediction(
+            p05=self.p05[rows], p50=self.p50[rows], p95=self.p95[rows], extrapolated=self.extrapolated[rows]
+        )

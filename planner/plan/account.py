@@ -1,0 +1,241 @@
+"""Writes a choice down as a plan: what it is, takes and costs, and what stood beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import __version__
+from planner.candidates import ROOT_VOLUME_GIB
+from planner.catalog import Catalog, InstanceType
+from planner.job import Job
+from planner.measurements import Measurement
+from planner.models.configurations import Configurations
+from planner.models.fitted import FittedModels
+from planner.models.interruption import expected_losses, spot_slowdown
+from planner.models.prediction import Prediction
+from planner.plan import schema, wording
+from planner.search import Candidate, SearchResult, excess, front, preference
+
+MAX_RUNTIME_FACTOR = 1.25  # over the p95 hours, then up to the next quarter of an hour
+_MOST_ALTERNATIVES = 4
+_MOST_PARETO_ROWS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Writes down a choice: what it is, takes and costs, and what stood beside it."""
+
+    job: Job
+    catalog: Catalog
+    models: FittedModels
+    measurements: Sequence[Measurement]
+    found: SearchResult
+    candidate: Candidate
+
+    @property
+    def kind(self) -> InstanceType:
+        return self.catalog.instance_type_by_name[self.candidate.instance_type]
+
+    def plan(self, provenance: schema.Inputs) -> schema.Plan:
+        job, candidate = self.job, self.candidate
+        estimate = self._estimate()
+        return schema.Plan(
+            scav_version=__version__,
+            job=job.name,
+            run_id=f"{job.name}-{job.run.id}",
+            summary=wording.job_summary(job),
+            inputs=provenance,
+            objective=job.objective_or_default,
+            choice=self._choice(),
+            estimate=estimate,
+            constraints=self._constraints(),
+            candidates_evaluated=self.found.evaluated,
+            reason=wording.why(
+                job,
+                self.found.evaluated,
+                candidate,
+                estimate.statistical_efficiency,
+                estimate.parallel_efficiency,
+            ),
+            sensitivity=tuple(wording.sensitivity(candidate, self.found.finalists, job)),
+            alternatives=tuple(self._alternatives()),
+            pareto=tuple(self._option(row) for row in _thinned(front(self.found.finalists))),
+            evidence=self._evidence(),
+        )
+
+    def _choice(self) -> schema.Choice:
+        candidate, kind, workload = self.candidate, self.kind, self.job.workload
+        growth = candidate.global_batch / workload.target.reference_batch
+        linear = workload.optimizer in {"sgd", "momentum"}
+        several = candidate.nodes > 1
+        return schema.Choice(
+            instance_type=kind.name,
+            region=candidate.region,
+            availability_zone=candidate.zone,
+            node_count=candidate.nodes,
+            gpu=kind.gpu,
+            gpus_per_node=kind.gpu_count,
+            on_demand_count=candidate.on_demand_count,
+            spot_count=candidate.nodes - candidate.on_demand_count,
+            global_batch=candidate.global_batch,
+            gpu_batch=candidate.gpu_batch,
+            accumulation_steps=candidate.accumulation_steps,
+            learning_rate_scale=growth if linear else math.sqrt(growth),
+            learning_rate_rule="linear" if linear else "square root",
+            checkpoint_interval_seconds=round(self.models.overheads.checkpoint_interval_seconds),
+            max_runtime_hours=self._max_runtime_hours(),
+            overrides=tuple(kind.name for kind in self._overrides()),
+            efa_interfaces=kind.efa_interfaces if several else 0,
+            network_cards=kind.network_cards,
+            placement_group=several and kind.efa_interfaces > 0,
+            root_volume_gib=ROOT_VOLUME_GIB,
+            hourly_usd=candidate.hourly_usd,
+        )
+
+    def _max_runtime_hours(self) -> float:
+        return math.ceil(4 * MAX_RUNTIME_FACTOR * float(self.candidate.hours.p95[0])) / 4
+
+    def _overrides(self) -> list[InstanceType]:
+        """Same GPUs and network cards, in the same zone, at a spot price below the choice's on-demand one."""
+        if self.candidate.market == "on_demand":
+            return []
+        ceiling = self._on_demand_usd(self.kind)
+        equivalent = [
+            (spot_usd, other.name, other)
+            for other in self.catalog.instance_types
+            if other.name != self.kind.name
+            and (other.gpu, other.gpu_count) == (self.kind.gpu, self.kind.gpu_count)
+            and (other.efa_interfaces, other.network_cards) == (self.kind.efa_interfaces, self.kind.network_cards)
+            and (spot_usd := self._spot_usd(other)) is not None
+            and spot_usd < ceiling
+        ]
+        return [other for _, _, other in sorted(equivalent, key=lambda row: row[:2])]
+
+    def _spot_usd(self, kind: InstanceType) -> float | None:
+        zones = (o.spot_usd for o in self.catalog.offers if self._is_here(o.instance_type, o.region, kind))
+        return next((zone.get(self.candidate.zone) for zone in zones), None)
+
+    def _on_demand_usd(self, kind: InstanceType) -> float:
+        prices = (o.on_demand_usd for o in self.catalog.offers if self._is_here(o.instance_type, o.region, kind))
+        return next(prices, None) or 0.0
+
+    def _is_here(self, instance_type: str, region: str, kind: InstanceType) -> bool:
+        return instance_type == kind.name and region == self.candidate.region
+
+    def _estimate(self) -> schema.Estimate:
+        candidate, models = self.candidate, self.models
+        configuration = self._configuration()
+        hours, usd = candidate.hours, candidate.usd
+        samples = models.convergence.predict(np.array([candidate.global_batch]))
+        reference = models.convergence.predict(np.array([self.job.workload.target.reference_batch]))
+        losses = expected_losses(float(hours.p50[0])) if candidate.market == "spot" else 0.0
+        return schema.Estimate(
+            hours=_interval(hours),
+            usd=schema.UsdInterval(**_interval(usd).model_dump(), max=self._max_usd()),
+            samples=_interval(samples),
+            step_seconds=_interval(models.step_time.predict(configuration)),
+            interruptions=schema.Interruptions(mean=losses),
+            statistical_efficiency=float(reference.p50[0] / samples.p50[0]),
+            parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
+            breakdown=self._breakdown(),
+        )
+
+    def _configuration(self) -> Configurations:
+        candidate = self.candidate
+        return Configurations(
+            instance_type=self.kind,
+            gpu=self.catalog.gpu_of(self.kind),
+            nodes=np.array([candidate.nodes]),
+            gpu_batch=np.array([candidate.gpu_batch]),
+            accumulation_steps=np.array([candidate.accumulation_steps]),
+        )
+
+    def _max_usd(self) -> float:
+        """A spot node never costs more than on demand; the dearest type that may stand in counts for all."""
+        dearest = max(self._on_demand_usd(kind) for kind in (self.kind, *self._overrides()))
+        hourly = self.candidate.nodes * dearest + self.candidate.storage_hourly_usd
+        return self._max_runtime_hours() * hourly
+
+    def _breakdown(self) -> schema.Breakdown:
+        """Dollars for traffic are zero: one zone, and object storage of the same region."""
+        hours, total = float(self.candidate.hours.p50[0]), float(self.candidate.usd.p50[0])
+        storage = hours * self.candidate.storage_hourly_usd
+        rework = 0.0
+        if self.candidate.market == "spot":
+            busy = hours - self.models.overheads.startup_seconds / 3600
+            rework = (total - storage) * busy / hours * (1 - 1 / float(spot_slowdown().p50[0]))
+        return schema.Breakdown(compute=total - storage - rework, storage=storage, network=0.0, rework=rework)
+
+    def _constraints(self) -> schema.Constraints:
+        limits = self.job.constraints
+        return schema.Constraints(
+            confidence=limits.confidence,
+            deadline_hours=_limit(limits.deadline_hours, self.candidate.hours),
+            budget_usd=_limit(limits.budget_usd, self.candidate.usd),
+        )
+
+    def _alternatives(self) -> list[schema.Alternative]:
+        """The best of every other instance type, and of the same one in the other market."""
+        objective = self.job.objective_or_default
+        ranked = sorted(
+            self.found.finalists,
+            key=lambda row: (max(excess(row, self.job), 1.0), *preference(row, objective)),
+        )
+        best: dict[tuple[str, str], Candidate] = {}
+        for row in ranked:
+            same_type = row.instance_type == self.candidate.instance_type
+            key = (row.instance_type, row.market if same_type else "")
+            if key != (self.candidate.instance_type, self.candidate.market):
+                best.setdefault(key, row)
+        rows = list(best.values())[:_MOST_ALTERNATIVES]
+        return [
+            schema.Alternative(**self._option(row).model_dump(), why_not=wording.why_not(row, self.candidate, self.job))
+            for row in rows
+        ]
+
+    def _option(self, row: Candidate) -> schema.Option:
+        kind = self.catalog.instance_type_by_name[row.instance_type]
+        return schema.Option(
+            instance_type=row.instance_type,
+            node_count=row.nodes,
+            gpu=kind.gpu,
+            gpus_per_node=kind.gpu_count,
+            region=row.region,
+            availability_zone=row.zone,
+            market=row.market,
+            on_demand_count=row.on_demand_count,
+            global_batch=row.global_batch,
+            hours=_interval(row.hours),
+            usd=_interval(row.usd),
+        )
+
+    def _evidence(self) -> schema.Evidence:
+        rows = self.measurements
+        return schema.Evidence(
+            probe_count=len(rows),
+            probe_usd=sum(row.probe_usd or 0.0 for row in rows),
+            cross_validated_error=None,
+            extrapolated=self.candidate.extrapolated,
+            statement=wording.evidence(self.candidate, rows, self.job),
+        )
+
+
+def _interval(prediction: Prediction) -> schema.Interval:
+    return schema.Interval(p05=float(prediction.p05[0]), p50=float(prediction.p50[0]), p95=float(prediction.p95[0]))
+
+
+def _limit(limit: float | None, prediction: Prediction) -> schema.Limit | None:
+    if limit is None:
+        return None
+    return schema.Limit(limit=limit, probability=float(prediction.probability_at_most(limit)[0]))
+
+
+def _thinned(rows: list[Candidate]) -> list[Candidate]:
+    """Evenly, with both ends: a front of hundreds of rows reads like one of forty."""
+    if len(rows) <= _MOST_PARETO_ROWS:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (_MOST_PARETO_ROWS - 1))] for i in range(_MOST_PARETO_ROWS)]

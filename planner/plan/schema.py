@@ -1,0 +1,174 @@
+"""`scav.plan.json`, the contract that review, Terraform checks and pipelines read.
+
+Same inputs, same bytes: no clock, host name, path or set order gets in, and numbers keep six digits, so that the
+last bits of floating point arithmetic on another processor do not show.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from planner.candidates import Market
+from planner.contract import Contract
+from planner.errors import InputError
+from planner.job.schema import Objective
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Inputs(Contract):
+    """What the plan follows from; when one of these changes, it is stale."""
+
+    job_sha256: Sha256
+    measurements_sha256: Sha256 | None
+    catalog_sha256: Sha256
+    catalog: str = Field(description="name of the snapshot")
+    catalog_date: datetime.date
+
+
+class Choice(Contract):
+    """The cluster, as Terraform will build it and the training script will see it."""
+
+    instance_type: str
+    region: str
+    availability_zone: str = Field(description="zone ID (use1-az4): zone names differ between accounts")
+    node_count: PositiveInt
+    gpu: str
+    gpus_per_node: PositiveInt
+    on_demand_count: NonNegativeInt
+    spot_count: NonNegativeInt
+    global_batch: PositiveInt
+    gpu_batch: PositiveInt = Field(description="samples per GPU and micro-step")
+    accumulation_steps: PositiveInt
+    learning_rate_scale: PositiveFloat = Field(description="over the rate tuned at the reference batch")
+    learning_rate_rule: Literal["linear", "square root"]
+    checkpoint_interval_seconds: NonNegativeFloat
+    max_runtime_hours: PositiveFloat = Field(description="the run is stopped then, whatever happens")
+    overrides: tuple[str, ...] = Field(description="types with the same GPUs that may stand in for spot nodes")
+    efa_interfaces: NonNegativeInt
+    network_cards: PositiveInt
+    placement_group: bool
+    root_volume_gib: PositiveInt
+    hourly_usd: PositiveFloat
+
+
+class Interval(Contract):
+    """The middle, and what 5 % of runs stay below and above."""
+
+    p05: NonNegativeFloat
+    p50: NonNegativeFloat
+    p95: NonNegativeFloat
+
+
+class UsdInterval(Interval):
+    max: NonNegativeFloat = Field(description="all nodes at the on-demand price until max_runtime_hours")
+
+
+class Interruptions(Contract):
+    mean: NonNegativeFloat = Field(description="losses of spot nodes expected in one run")
+
+
+class Breakdown(Contract):
+    """The p50 dollars by what they pay for."""
+
+    compute: NonNegativeFloat
+    storage: NonNegativeFloat
+    network: NonNegativeFloat
+    rework: NonNegativeFloat = Field(description="computing again what lost nodes had done, and waiting for new ones")
+
+
+class Estimate(Contract):
+    hours: Interval
+    usd: UsdInterval
+    samples: Interval
+    step_seconds: Interval
+    interruptions: Interruptions
+    statistical_efficiency: PositiveFloat = Field(description="progress per sample over that at the reference batch")
+    parallel_efficiency: Share = Field(description="share of a step that is not waiting for other GPUs")
+    breakdown: Breakdown
+
+
+class Limit(Contract):
+    limit: PositiveFloat
+    probability: Share = Field(description="of keeping it")
+
+
+class Constraints(Contract):
+    confidence: Share
+    deadline_hours: Limit | None
+    budget_usd: Limit | None
+
+
+class Option(Contract):
+    """A candidate in one row: on the Pareto front, or an alternative."""
+
+    instance_type: str
+    node_count: PositiveInt
+    gpu: str
+    gpus_per_node: PositiveInt
+    region: str
+    availability_zone: str
+    market: Market
+    on_demand_count: NonNegativeInt
+    global_batch: PositiveInt
+    hours: Interval
+    usd: Interval
+
+
+class Alternative(Option):
+    why_not: str
+
+
+class Evidence(Contract):
+    """What the prediction rests on."""
+
+    probe_count: NonNegativeInt
+    probe_usd: NonNegativeFloat
+    cross_validated_error: PositiveFloat | None = Field(description="null until there are probes to hold out")
+    extrapolated: bool
+    statement: str
+
+
+class Plan(Contract):
+    schema_version: Literal[1] = 1
+    scav_version: str
+    job: str
+    run_id: str
+    summary: str = Field(description="the job in one line")
+    inputs: Inputs
+    objective: Objective
+    choice: Choice
+    estimate: Estimate
+    constraints: Constraints
+    candidates_evaluated: NonNegativeInt
+    reason: str = Field(description="why this one")
+    sensitivity: tuple[str, ...] = Field(description="what would change the answer, one line per limit")
+    alternatives: tuple[Alternative, ...]
+    pareto: tuple[Option, ...]
+    evidence: Evidence
+
+
+def format_plan(plan: Plan) -> str:
+    return json.dumps(_rounded(plan.model_dump(mode="json")), indent=2, ensure_ascii=False) + "\n"
+
+
+def parse_plan(text: str, *, file: str) -> Plan:
+    try:
+        return Plan.model_validate_json(text)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in detail["loc"])
+        raise InputError(f"not a plan that scav wrote: {detail['msg']}", file=file, key=key) from None
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -1,0 +1,143 @@
+"""The sentences of a plan: why this cluster, why not that one, what to relax when none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.errors import NoFeasiblePlan
+from planner.job import Job
+from planner.job.schema import Objective
+from planner.measurements import Measurement
+from planner.search import Candidate, Exclusions, excess, feasible, preference
+from planner.units import format_count, format_hours, format_percent, format_usd
+
+
+def job_summary(job: Job) -> str:
+    target = job.workload.target
+    parts = [f"{job.name}: {format_count(job.workload.target_samples)} samples at batch {target.reference_batch:,}"]
+    if job.constraints.deadline_hours:
+        parts.append(f"deadline {format_hours(job.constraints.deadline_hours)}")
+    if job.constraints.budget_usd:
+        parts.append(f"budget {format_usd(job.constraints.budget_usd)}")
+    return " · ".join(parts)
+
+
+def why(job: Job, evaluated: int, choice: Candidate, statistical: float, parallel: float) -> str:
+    objective = job.objective_or_default
+    superlative = {"cost": "cheapest", "time": "fastest", "knee": "best trade of hours for dollars"}[objective]
+    limits = (job.constraints.deadline_hours, job.constraints.budget_usd)
+    kept = ("", " that keep the limit", " that keep both limits")[sum(limit is not None for limit in limits)]
+    return (
+        f"{superlative} of {evaluated:,} candidates{kept} "
+        f"with {format_percent(job.constraints.confidence)} confidence; "
+        f"batch {choice.global_batch:,} keeps {format_percent(statistical)} statistical "
+        f"and {format_percent(parallel)} parallel efficiency"
+    )
+
+
+def evidence(choice: Candidate, measurements: Sequence[Measurement], job: Job) -> str:
+    runs = len(job.workload.convergence.runs)
+    if runs:
+        convergence = f"convergence from {runs + 1} batch sizes"
+    elif job.workload.convergence.noise_scale:
+        convergence = "convergence from the given noise scale"
+    else:
+        convergence = "convergence from a wide prior"
+    if not measurements:
+        return f"no probes yet: step time from data sheets only, {convergence}"
+    probes = f"{len(measurements)} measurements, {convergence}"
+    return f"{probes}; the choice lies outside what was measured" if choice.extrapolated else probes
+
+
+def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:
+    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
+    if deadline and candidate.hours_limit > deadline:
+        return f"may miss the deadline ({format_hours(candidate.hours_limit)})"
+    if budget and candidate.usd_limit > budget:
+        return f"may exceed the budget ({format_usd(candidate.usd_limit)})"
+    dearer = candidate.usd_limit / choice.usd_limit
+    slower = candidate.hours_limit / choice.hours_limit
+    parts = [_ratio(dearer, "dearer", "cheaper"), _ratio(slower, "slower", "faster")]
+    return " and ".join(part for part in parts if part) or "as good; ties go by name"
+
+
+def _ratio(ratio: float, more: str, less: str) -> str:
+    if 0.995 <= ratio <= 1.005:
+        return ""
+    word, factor = (more, ratio) if ratio > 1 else (less, 1 / ratio)
+    percent = (ratio - 1) * 100 if ratio > 1 else (1 - ratio) * 100
+    return f"{factor:.1f}x {word}" if factor >= 2 else f"{max(percent, 1):.0f} % {word}"
+
+
+def sensitivity(choice: Candidate, finalists: Sequence[Candidate], job: Job) -> list[str]:
+    """One line per limit: how far it can move before the answer changes, or what moving it would gain."""
+    limits, objective = job.constraints, job.objective_or_default
+    lines = []
+    if limits.deadline_hours:
+        without = job.model_copy(update={"constraints": limits.model_copy(update={"deadline_hours": None})})
+        gain = _gain(choice, feasible(finalists, without), objective)
+        lines.append(
+            f"deadline {format_hours(limits.deadline_hours)}: "
+            + (gain or f"the choice stands down to {format_hours(choice.hours_limit)}")
+        )
+    if limits.budget_usd:
+        without = job.model_copy(update={"constraints": limits.model_copy(update={"budget_usd": None})})
+        gain = _gain(choice, feasible(finalists, without), objective)
+        lines.append(
+            f"budget {format_usd(limits.budget_usd)}: "
+            + (gain or f"the choice stands down to {format_usd(choice.usd_limit)}")
+        )
+    return lines
+
+
+def _gain(choice: Candidate, candidates: Sequence[Candidate], objective: Objective) -> str:
+    if objective == "knee" or not candidates:
+        return ""
+    best = min(candidates, key=lambda row: preference(row, objective))
+    if objective == "cost" and best.usd_limit < choice.usd_limit:
+        return (
+            f"{format_hours(best.hours_limit)} would save {_share(best.usd_limit, choice.usd_limit)} ({cluster(best)})"
+        )
+    if objective == "time" and best.hours_limit < choice.hours_limit:
+        faster = _share(best.hours_limit, choice.hours_limit)
+        return f"{format_usd(best.usd_limit)} would be {faster} faster ({cluster(best)})"
+    return ""
+
+
+def _share(smaller: float, larger: float) -> str:
+    return format_percent(1 - smaller / larger)
+
+
+def cluster(candidate: Candidate) -> str:
+    return f"{candidate.nodes} x {candidate.instance_type}"
+
+
+def nothing_feasible(finalists: Sequence[Candidate], exclusions: Exclusions, job: Job) -> NoFeasiblePlan:
+    """Two nearest misses on different instance types, and what each would need."""
+    if not finalists:
+        return NoFeasiblePlan(f"no feasible plan: {_left_out(exclusions)}")
+    ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
+    nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]
+    lines = [f"no feasible plan at {format_percent(job.constraints.confidence)} confidence; the nearest misses:"]
+    lines += [f"  {_miss(row, job)}" for row in nearest]
+    return NoFeasiblePlan("\n".join(lines))
+
+
+def _miss(row: Candidate, job: Job) -> str:
+    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
+    needs = []
+    if deadline and row.hours_limit > deadline:
+        needs.append(f"a deadline of {format_hours(row.hours_limit)} instead of {format_hours(deadline)}")
+    if budget and row.usd_limit > budget:
+        needs.append(f"a budget of {format_usd(row.usd_limit)} instead of {format_usd(budget)}")
+    return f"{cluster(row)} ({row.market.replace('_', '-')}): {' and '.join(needs)}"
+
+
+def _left_out(exclusions: Exclusions) -> str:
+    reasons = [
+        (exclusions.precision, "have no units for this precision"),
+        (exclusions.memory, "have too little GPU memory for one sample"),
+        (exclusions.price, "are not sold on demand in these regions"),
+        (exclusions.quota_or_batch, "exceed the quotas, the spot policy or the batch range"),
+    ]
+    return "; ".join(f"{len(names)} instance types {reason}" for names, reason in reasons if names)

@@ -1,0 +1,119 @@
+"""The review as data: what `scav review --format json` prints and a policy gate reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from planner.contract import Contract
+from planner.plan.schema import Breakdown, Choice, Constraints, Evidence, Interval, Plan, UsdInterval
+from planner.units import format_hours, format_usd
+
+
+class Guardrail(Contract):
+    """A limit that a pipeline sets, held against the p95: a plan that may well exceed it does not pass."""
+
+    name: Literal["max_usd", "max_hours"]
+    limit: PositiveFloat
+    value: NonNegativeFloat
+    kept: bool
+
+
+class Difference(Contract):
+    """One decision or figure that is not what it was."""
+
+    name: str
+    before: str
+    after: str
+
+
+class Change(Contract):
+    """From another plan to this one."""
+
+    usd_p50: float
+    usd_max: float
+    hours_p50: float
+    differences: tuple[Difference, ...]
+
+
+class Cost(Contract):
+    schema_version: Literal[1] = 1
+    job: str
+    run_id: str
+    catalog: str
+    choice: Choice
+    hours: Interval
+    usd: UsdInterval
+    breakdown: Breakdown
+    constraints: Constraints
+    evidence: Evidence
+    guardrails: tuple[Guardrail, ...] = ()
+    change: Change | None = None
+
+
+def review_cost(
+    plan: Plan,
+    *,
+    max_usd: float | None = None,
+    max_hours: float | None = None,
+    against: Plan | None = None,
+) -> Cost:
+    checks = (("max_usd", max_usd, plan.estimate.usd.p95), ("max_hours", max_hours, plan.estimate.hours.p95))
+    return Cost(
+        job=plan.job,
+        run_id=plan.run_id,
+        catalog=plan.inputs.catalog,
+        choice=plan.choice,
+        hours=plan.estimate.hours,
+        usd=plan.estimate.usd,
+        breakdown=plan.estimate.breakdown,
+        constraints=plan.constraints,
+        evidence=plan.evidence,
+        guardrails=tuple(
+            Guardrail.model_validate({"name": name, "limit": limit, "value": value, "kept": value <= limit})
+            for name, limit, value in checks
+            if limit is not None
+        ),
+        change=None if against is None else change_between(against, plan),
+    )
+
+
+def exceeded(cost: Cost) -> list[str]:
+    """A sentence for each guardrail that does not hold."""
+    shown = {"max_usd": ("cost", format_usd), "max_hours": ("time", format_hours)}
+    return [
+        f"p95 {shown[rail.name][0]} {shown[rail.name][1](rail.value)} exceeds --{rail.name.replace('_', '-')} "
+        f"{shown[rail.name][1](rail.limit)}"
+        for rail in cost.guardrails
+        if not rail.kept
+    ]
+
+
+def change_between(before: Plan, after: Plan) -> Change:
+    old, new = _facts(before), _facts(after)
+    return Change(
+        usd_p50=after.estimate.usd.p50 - before.estimate.usd.p50,
+        usd_max=after.estimate.usd.max - before.estimate.usd.max,
+        hours_p50=after.estimate.hours.p50 - before.estimate.hours.p50,
+        differences=tuple(
+            Difference(name=name, before=old[name], after=new[name]) for name in old if old[name] != new[name]
+        ),
+    )
+
+
+def _facts(plan: Plan) -> dict[str, str]:
+    choice, estimate = plan.choice, plan.estimate
+    return {
+        "cluster": f"{choice.node_count} x {choice.instance_type}",
+        "zone": f"{choice.region} {choice.availability_zone}",
+        "on-demand + spot": f"{choice.on_demand_count} + {choice.spot_count}",
+        "global batch": f"{choice.global_batch:,}",
+        "hours p50": format_hours(estimate.hours.p50),
+        "hours p95": format_hours(estimate.hours.p95),
+        "dollars p50": format_usd(estimate.usd.p50),
+        "dollars p95": format_usd(estimate.usd.p95),
+        "dollars at most": format_usd(estimate.usd.max),
+        "dollars per hour": f"${choice.hourly_usd:,.2f}",
+        "catalogue": plan.inputs.catalog,
+    }

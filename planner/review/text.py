@@ -1,0 +1,128 @@
+"""A plan as text for a terminal, at most 100 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from planner.plan.schema import Choice, Limit, Option, Plan
+from planner.review.cost import Cost
+from planner.units import format_hours, format_percent, format_usd
+
+WIDTH = 100
+_LABEL = 10
+
+
+def plan_text(plan: Plan) -> str:
+    """What `scav plan` answers: which cluster, how long, how much, how sure, and why."""
+    estimate, limits = plan.estimate, plan.constraints
+    time = [format_hours(estimate.hours.p50), f"p95 {format_hours(estimate.hours.p95)}"]
+    cost = [
+        format_usd(estimate.usd.p50),
+        f"p95 {format_usd(estimate.usd.p95)}",
+        f"at most {format_usd(estimate.usd.max)}",
+    ]
+    time += ["", _kept("deadline", limits.deadline_hours)]
+    cost += [_kept("budget", limits.budget_usd)]
+    lines = [
+        _entry("Job", plan.summary),
+        _entry("Evidence", f"{plan.evidence.statement}; prices: {plan.inputs.catalog}"),
+        _entry("Choice", choice_text(plan.choice)),
+        _entry("Time", _columns(time)),
+        _entry("Cost", _columns(cost)),
+        _entry("Why", plan.reason),
+    ]
+    lines += [_entry("What if" if index == 0 else "", line) for index, line in enumerate(plan.sensitivity)]
+    if plan.alternatives:
+        lines += ["", *_alternatives_table(plan)]
+    return "\n".join(lines) + "\n"
+
+
+def review_text(plan: Plan, cost: Cost) -> str:
+    """The plan, where its dollars go, what a pipeline's limits say, and what changed."""
+    parts = [plan_text(plan).rstrip("\n"), "", _entry("Dollars", _breakdown(plan))]
+    for rail in cost.guardrails:
+        shown = format_usd if rail.name == "max_usd" else format_hours
+        verdict = "kept" if rail.kept else "EXCEEDED"
+        parts.append(
+            _entry(
+                "Guardrail", f"{rail.name.replace('_', ' ')} {shown(rail.limit)}: p95 {shown(rail.value)}, {verdict}"
+            )
+        )
+    if cost.change is not None:
+        rows = [(item.name, item.before, "->", item.after) for item in cost.change.differences]
+        parts += ["", _entry("Change", "" if rows else "none"), *(f"  {row}" for row in table(rows, "<<<<"))]
+    return "\n".join(parts) + "\n"
+
+
+def choice_text(choice: Choice) -> str:
+    gpus = choice.node_count * choice.gpus_per_node
+    micro = f" ({choice.accumulation_steps} micro-steps)" if choice.accumulation_steps > 1 else ""
+    return (
+        f"{choice.node_count} x {choice.instance_type} ({gpus} x {choice.gpu})"
+        f" · {choice.region} {choice.availability_zone} · {mix_text(choice.on_demand_count, choice.node_count)} · global batch {choice.global_batch:,}{micro}"
+    )
+
+
+def mix_text(on_demand_count: int, node_count: int) -> str:
+    spot = node_count - on_demand_count
+    return " + ".join(f"{n} {word}" for n, word in ((on_demand_count, "on-demand"), (spot, "spot")) if n)
+
+
+def option_row(option: Option, last: str) -> tuple[str, ...]:
+    return (
+        f"{option.node_count} x {option.instance_type}",
+        mix_text(option.on_demand_count, option.node_count),
+        f"{option.global_batch:,}",
+        f"{format_hours(option.hours.p50)} ({format_hours(option.hours.p95)})",
+        f"{format_usd(option.usd.p50)} ({format_usd(option.usd.p95)})",
+        last,
+    )
+
+
+def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
+    """Columns two spaces apart, as wide as their widest cell."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(alignment))] if rows else []
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _alternatives_table(plan: Plan) -> list[str]:
+    heading = ("", "cluster", "mix", "batch", "hours (p95)", "dollars (p95)", "why not")
+    rows = [
+        (f"{_ordinal(index)}", *option_row(option, option.why_not))
+        for index, option in enumerate(plan.alternatives, start=2)
+    ]
+    return table([heading, *rows], "<<<>>><")
+
+
+def _ordinal(number: int) -> str:
+    return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _breakdown(plan: Plan) -> str:
+    parts = plan.estimate.breakdown
+    named = (
+        ("machines", parts.compute),
+        ("rework", parts.rework),
+        ("storage", parts.storage),
+        ("network", parts.network),
+    )
+    return " · ".join(f"{name} {format_usd(usd)}" for name, usd in named)
+
+
+def _kept(name: str, limit: Limit | None) -> str:
+    return f"{name} kept with {format_percent(limit.probability)}" if limit else ""
+
+
+def _columns(cells: Sequence[str]) -> str:
+    return "".join(f"{cell:<17}" for cell in cells).rstrip()
+
+
+def _entry(label: str, text: str) -> str:
+    label = f"{label:<{_LABEL}}"
+    if "  " in text:  # columns: wrapping would fold their spaces
+        return label + text
+    return textwrap.fill(text, WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL, break_on_hyphens=False)

@@ -1,0 +1,247 @@
+"""Which of all candidates to take: cheapest within the deadline, fastest within the budget, or the knee between.
+
+Hours and dollars are compared at the quantile that the job asks confidence for, so a candidate keeps a limit with
+that confidence exactly when this one number keeps it. Every rule below prefers fewer hours and fewer dollars, so
+only the Pareto front of each instance type and market can win: all candidates are evaluated, fronts are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.candidates import (
+    MARKETS,
+    BatchGrid,
+    Market,
+    Offers,
+    batch_grid,
+    offers_by_market,
+    on_demand_count,
+    within_quota,
+)
+from planner.catalog import Catalog, InstanceType
+from planner.job import Job
+from planner.job.schema import Objective
+from planner.models.configurations import Configurations
+from planner.models.prediction import Flags, Floats, Ints, Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictors:
+    """What search needs to know of a configuration, whoever predicts it."""
+
+    fits: Callable[[Configurations], Flags]
+    step_seconds: Callable[[Configurations], Prediction]
+    samples: Callable[[Ints], Prediction]
+    spot_slowdown: Prediction
+    startup_seconds: float
+    checkpoint_share: float
+    spot_allowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
+
+    instance_type: str
+    region: str
+    zone: str
+    market: Market
+    nodes: int
+    on_demand_count: int
+    gpu_batch: int
+    accumulation_steps: int
+    global_batch: int
+    hourly_usd: float
+    storage_hourly_usd: float
+    hours: Prediction
+    hours_limit: float
+    extrapolated: bool
+
+    @property
+    def usd_limit(self) -> float:
+        return self.hours_limit * self.hourly_usd
+
+    @property
+    def usd(self) -> Prediction:
+        return self.hours.scaled(self.hourly_usd)
+
+
+@dataclass(slots=True)
+class Exclusions:
+    """Why instance types took no part, for the day nothing is left."""
+
+    precision: list[str] = field(default_factory=list)
+    memory: list[str] = field(default_factory=list)
+    price: list[str] = field(default_factory=list)
+    quota_or_batch: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The union of the fronts, fastest first, and what it was drawn from."""
+
+    finalists: tuple[Candidate, ...]
+    evaluated: int
+    exclusions: Exclusions
+
+
+def search(
+    job: Job,
+    catalog: Catalog,
+    kinds: Sequence[InstanceType],
+    regions: tuple[str, ...],
+    predictors: Predictors,
+) -> SearchResult:
+    """Evaluate every candidate on these instance types and regions."""
+    finalists: list[Candidate] = []
+    exclusions = Exclusions()
+    evaluated = 0
+    for gpu_count in sorted({kind.gpu_count for kind in kinds}):
+        grid = batch_grid(gpu_count, job.constraints.nodes, job.workload.global_batch)
+        samples = predictors.samples(grid.global_batch)
+        for kind in (kind for kind in kinds if kind.gpu_count == gpu_count):
+            block = _evaluate(job, catalog, kind, regions, predictors, grid, samples, exclusions)
+            evaluated += block[0]
+            finalists += block[1]
+    finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
+    return SearchResult(finalists=tuple(finalists), evaluated=evaluated, exclusions=exclusions)
+
+
+def _evaluate(
+    job: Job,
+    catalog: Catalog,
+    kind: InstanceType,
+    regions: tuple[str, ...],
+    predictors: Predictors,
+    grid: BatchGrid,
+    samples: Prediction,
+    exclusions: Exclusions,
+) -> tuple[int, list[Candidate]]:
+    """All candidates of one instance type: how many, and the front of each market."""
+    gpu = catalog.gpu_of(kind)
+    if job.workload.precision not in gpu.dense_tflops and job.workload.precision != "tf32":
+        exclusions.precision.append(kind.name)
+        return 0, []
+    offers = offers_by_market(catalog, kind, regions, job.workload.checkpoint_bytes_or_default)
+    if not offers["on_demand"]:
+        exclusions.price.append(kind.name)
+        return 0, []
+    configurations = Configurations(
+        instance_type=kind,
+        gpu=gpu,
+        nodes=grid.nodes,
+        gpu_batch=grid.gpu_batch,
+        accumulation_steps=grid.accumulation_steps,
+    )
+    fits = predictors.fits(configurations)
+    if len(fits) and not fits.any():
+        exclusions.memory.append(kind.name)
+        return 0, []
+    configurations, samples = configurations.at(fits), samples.at(fits)
+    steps = samples.scaled(1.0 / configurations.global_batch)
+    busy = predictors.step_seconds(configurations).times(steps).scaled((1 + predictors.checkpoint_share) / 3600)
+    evaluated, finalists = 0, []
+    for market in MARKETS:
+        if not _allowed(market, job, predictors) or not offers[market]:
+            continue
+        rows = within_quota(kind, configurations.nodes, market, job.constraints)
+        hours = busy.at(rows) if market == "on_demand" else busy.at(rows).times(predictors.spot_slowdown)
+        hours = hours.scaled(1.0, predictors.startup_seconds / 3600)
+        evaluated += len(hours.p50) * len(offers[market])
+        finalists += _front_of_market(configurations.at(rows), hours, offers[market], job.constraints.confidence)
+    if not evaluated:
+        exclusions.quota_or_batch.append(kind.name)
+    return evaluated, finalists
+
+
+def _allowed(market: Market, job: Job, predictors: Predictors) -> bool:
+    if market == "spot":
+        return job.constraints.spot != "never" and predictors.spot_allowed
+    return job.constraints.spot != "always"
+
+
+def _front_of_market(
+    configurations: Configurations, hours: Prediction, offers: Offers, confidence: float
+) -> list[Candidate]:
+    """Where a cluster stands does not change its hours, so of all zones only the cheapest can be on the front."""
+    if not len(configurations.nodes):
+        return []
+    storage = offers.storage_usd(configurations.nodes)
+    hourly = offers.machine_usd(configurations.nodes) + storage
+    cheapest = hourly.argmin(axis=1)
+    hourly_usd = hourly[np.arange(len(cheapest)), cheapest]
+    hours_limit = hours.quantile(confidence)
+    anchors = on_demand_count(configurations.nodes, offers.market)
+    return [
+        Candidate(
+            instance_type=configurations.instance_type.name,
+            region=offers.regions[cheapest[row]],
+            zone=offers.zones[cheapest[row]],
+            market=offers.market,
+            nodes=int(configurations.nodes[row]),
+            on_demand_count=int(anchors[row]),
+            gpu_batch=int(configurations.gpu_batch[row]),
+            accumulation_steps=int(configurations.accumulation_steps[row]),
+            global_batch=int(configurations.global_batch[row]),
+            hourly_usd=float(hourly_usd[row]),
+            storage_hourly_usd=float(storage[row, cheapest[row]]),
+            hours=hours.at(np.array([row])),
+            hours_limit=float(hours_limit[row]),
+            extrapolated=bool(hours.extrapolated[row]),
+        )
+        for row in pareto_rows(hours_limit, hours_limit * hourly_usd)
+    ]
+
+
+def pareto_rows(hours: Floats, usd: Floats) -> Ints:
+    """Rows that no other row beats in both, fastest first; of equal rows the first."""
+    order = np.lexsort((usd, hours))
+    ranked = usd[order]
+    best_before = np.concatenate(([np.inf], np.minimum.accumulate(ranked)[:-1]))
+    return np.asarray(order[ranked < best_before])
+
+
+def front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    hours = np.array([row.hours_limit for row in candidates])
+    usd = np.array([row.usd_limit for row in candidates])
+    return [candidates[row] for row in pareto_rows(hours, usd)] if candidates else []
+
+
+def feasible(candidates: Sequence[Candidate], job: Job) -> list[Candidate]:
+    return [row for row in candidates if excess(row, job) <= 1.0]
+
+
+def excess(candidate: Candidate, job: Job) -> float:
+    """The worst limit's use: 1.2 is 20 % over it."""
+    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
+    return max(candidate.hours_limit / deadline if deadline else 0.0, candidate.usd_limit / budget if budget else 0.0)
+
+
+def choose(candidates: Sequence[Candidate], objective: Objective) -> Candidate | None:
+    """The best of candidates that keep the limits already."""
+    if not candidates:
+        return None
+    if objective == "knee":
+        curve = front(candidates)
+        return curve[knee(np.array([c.hours_limit for c in curve]), np.array([c.usd_limit for c in curve]))]
+    return min(candidates, key=lambda row: preference(row, objective))
+
+
+def preference(candidate: Candidate, objective: Objective) -> tuple[float, float, str, str]:
+    """Smaller is better; ties go to the other measure, then to the name, so that the answer is always the same."""
+    hours, usd = candidate.hours_limit, candidate.usd_limit
+    first, second = (hours, usd) if objective == "time" else (usd, hours)
+    return first, second, candidate.instance_type, candidate.zone
+
+
+def knee(hours: Floats, usd: Floats) -> int:
+    """Kneedle on a falling curve: the row furthest below the straight line between its ends."""
+    if len(hours) < 3:
+        return len(hours) - 1
+    across = (hours - hours[0]) / (hours[-1] - hours[0])
+    down = (usd - usd[-1]) / (usd[0] - usd[-1])
+    return int(np.argmax(1.0 - across - down))

@@ -1,0 +1,159 @@
+"""Files in and out: the only module that reads inputs from disk and writes results to it.
+
+What is written appears whole or not at all: first beside its place, then renamed into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from planner import assets
+from planner.catalog import Catalog
+from planner.catalog.snapshot import parse_catalog
+from planner.errors import InputError
+from planner.job import JobFile, parse_job
+from planner.measurements import MeasurementFile, parse_measurements
+from planner.plan.schema import Plan, parse_plan
+
+JOB_FILE = "scav.yaml"
+PLAN_FILE = "scav.plan.json"
+MEASUREMENTS_FILE = "measurements.jsonl"
+_CATALOG_FILE = re.compile(r"catalog-\d{4}-\d{2}-\d{2}\.json")
+
+
+def load_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 text (byte {error.start})", file=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise InputError(_reason(error), file=str(path)) from None
+
+
+def load_job(path: Path, overrides: Mapping[str, Any]) -> JobFile:
+    """`path` is the file, or the folder that holds a scav.yaml."""
+    file = path / JOB_FILE if path.is_dir() else path
+    return parse_job(load_text(file), file=str(file), overrides=dict(overrides))
+
+
+def load_measurements(path: Path) -> tuple[MeasurementFile, str | None]:
+    """With the text's hash; no file is no measurements."""
+    if not path.exists():
+        return MeasurementFile(()), None
+    text = load_text(path)
+    return parse_measurements(text, file=str(path)), sha256(text)
+
+
+def load_catalog(file: Path | None, *, beside: Path) -> tuple[Catalog, str, str]:
+    """The snapshot, its display name and its hash: the given file, the newest beside the job, or the embedded one."""
+    path = file or max(_snapshots(beside), default=assets.embedded_catalog())
+    text = load_text(path)
+    catalog = parse_catalog(text, file=str(path))
+    name = f"embedded {catalog.date}" if path == assets.embedded_catalog() else path.name
+    return catalog, name, sha256(text)
+
+
+def load_catalog_by_hash(digest: str, *, beside: Path) -> tuple[Catalog, str, str] | None:
+    """The very snapshot that an earlier plan used, if it is still here."""
+    for path in (*_snapshots(beside), assets.embedded_catalog()):
+        if sha256(load_text(path)) == digest:
+            return load_catalog(path, beside=beside)
+    return None
+
+
+def _snapshots(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _CATALOG_FILE.fullmatch(path.name))
+
+
+def load_plan(folder: Path) -> Plan:
+    path = folder / PLAN_FILE
+    if folder.is_dir() and not path.exists():
+        raise InputError(f"no {PLAN_FILE} here; `scav plan --out {folder}` writes one", file=str(folder))
+    return parse_plan(load_text(path), file=str(path))
+
+
+def stale_files(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Which of the files differ from, are missing from, or should no longer be in the folder."""
+    differing = [name for name, text in files.items() if not _holds(folder / name, text)]
+    return sorted([*differing, *_left_over(folder, files)])
+
+
+def write_workspace(folder: Path, files: Mapping[str, str]) -> None:
+    """Replaces scav's own files only: state, lock file and backend settings in the folder stay as they are."""
+    with _readable_errors(folder):
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / PLAN_FILE).exists():
+            raise InputError(f"not empty and without a {PLAN_FILE}; choose another folder", file=str(folder))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            for name, text in files.items():
+                target = staging / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8", newline="\n")
+            for name in files:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (staging / name).replace(folder / name)
+            for name in _left_over(folder, files):
+                (folder / name).unlink()
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    with _readable_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() == text.encode()
+    except OSError:
+        return False
+
+
+def _left_over(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Files of a module copy that the module no longer has; everything else in the folder is the user's."""
+    modules = {Path(name).parts[:2] for name in files if name.startswith("modules/")}
+    found = (path.relative_to(folder) for root in sorted(modules) for path in folder.joinpath(*root).rglob("*"))
+    return sorted(
+        path.as_posix()
+        for path in found
+        if path.as_posix() not in files
+        and (folder / path).is_file()
+        and not any(part.startswith(".terraform") for part in path.parts)
+    )
+
+
+@contextlib.contextmanager
+def _readable_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write: {_reason(error)}", file=str(path)) from None
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
