@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from planner.catalog import Precision
+from planner.catalog import Catalog, Precision
 from planner.contract import Contract
 from planner.errors import InputError
 
@@ -58,6 +58,25 @@ def parse_measurements(text: str, *, file: str) -> MeasurementFile:
                 return MeasurementFile(tuple(rows), (f"{file}:{number}: the last line is torn; used without it",))
             raise InputError(_reason(error), file=file, line=number) from None
     return MeasurementFile(tuple(rows))
+
+
+def usable(rows: Sequence[Measurement], catalog: Catalog, precision: Precision) -> MeasurementFile:
+    """What says something about this job, with a warning for every kind of row that does not."""
+    reasons = [_unusable(row, catalog, precision) for row in rows]
+    counts = {reason: reasons.count(reason) for reason in sorted({reason for reason in reasons if reason})}
+    return MeasurementFile(
+        tuple(row for row, reason in zip(rows, reasons, strict=True) if reason is None),
+        tuple(f"used without {count} of {len(rows)} measurements: {reason}" for reason, count in counts.items()),
+    )
+
+
+def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str | None:
+    kind = catalog.instance_type_by_name.get(row.instance_type)
+    if kind is None:
+        return f"{row.instance_type} is not in the catalogue"
+    if row.gpus_per_node != kind.gpu_count:
+        return f"{row.gpus_per_node} GPUs per node is not a whole {kind.name}"
+    return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
 
 
 def median(values: Sequence[float | None]) -> float | None:

@@ -103,11 +103,13 @@ def format_count(count: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Never shows certainty that is not there: 99.96 % stays below 100."""
     percent = share * 100
-    if 99.5 <= percent < 100:
-        return ">99 %"
     return "<1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
+
+
+def format_probability(probability: float) -> str:
+    """Never shows a certainty that no prediction has."""
+    return ">99 %" if probability >= 0.995 else format_percent(probability)
 
 
 def _quantity(value: object, units: dict[str, float], noun: str, example: str) -> float:

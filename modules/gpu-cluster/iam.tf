@@ -4,10 +4,9 @@ locals {
 
   ecr_statements = local.ecr == null ? [] : [
     {
-      Sid    = "PullImage"
-      Effect = "Allow"
-      Action = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-      # Written as strings, so that both branches of the condition have one type.
+      Sid       = "PullImage"
+      Effect    = "Allow"
+      Action    = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
       Resource  = ["arn:${local.partition}:ecr:${local.ecr.region}:${local.ecr.account}:repository/${local.ecr.name}"]
       Condition = {}
     },

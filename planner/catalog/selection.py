@@ -58,7 +58,9 @@ def named_instance_type(catalog: Catalog, name: str) -> InstanceType:
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """A clause to end an error with, empty if nothing known is close."""
     by_lower_case = {name.lower(): name for name in known}
-    nearest = difflib.get_close_matches(text[:80].lower(), by_lower_case, n=3, cutoff=0.6)
+    start = text[:80].lower()
+    begun = [name for name in by_lower_case if start and name.startswith(start)]
+    nearest = begun[:3] or difflib.get_close_matches(start, by_lower_case, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(by_lower_case[name] for name in nearest)}?" if nearest else ""
 
 

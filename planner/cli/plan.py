@@ -12,7 +12,7 @@ from planner.cli.options import catalog_option, job_argument, json_option
 if TYPE_CHECKING:
     from planner.catalog import Catalog
     from planner.job import Job
-    from planner.plan import Plan
+    from planner.plan import Plan, PlanInputs
 
 
 @click.command("plan")
@@ -70,8 +70,9 @@ def command(
         _show(plan, inputs.job_file.job, out, len(files), plot)
 
 
-def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, frozen_to: Path | None) -> Any:
+def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, frozen_to: Path | None) -> PlanInputs:
     from planner import store
+    from planner.measurements import usable
     from planner.plan import PlanInputs
     from planner.plan.schema import Inputs
 
@@ -79,12 +80,13 @@ def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, fro
     folder = Path(job_file.file).parent
     catalog, catalog_name, catalog_sha256 = _catalog(catalog_file, folder, frozen_to)
     measurements, measurements_sha256 = store.load_measurements(folder / store.MEASUREMENTS_FILE)
-    for warning in measurements.warnings:
+    known = usable(measurements.rows, catalog, job_file.job.workload.precision)
+    for warning in (*measurements.warnings, *known.warnings):
         click.echo(f"Warning: {warning}", err=True)
     return PlanInputs(
         job_file=job_file,
         catalog=catalog,
-        measurements=measurements.rows,
+        measurements=known.rows,
         provenance=Inputs(
             job_sha256=store.sha256(job_file.job.model_dump_json()),
             measurements_sha256=measurements_sha256,

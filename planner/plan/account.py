@@ -43,7 +43,7 @@ class Account:
     def plan(self, provenance: schema.Inputs) -> schema.Plan:
         job, candidate = self.job, self.candidate
         estimate = self._estimate()
-        return schema.Plan(
+        plan = schema.Plan(
             scav_version=__version__,
             job=job.name,
             run_id=f"{job.name}-{job.run.id}",
@@ -66,6 +66,7 @@ class Account:
             pareto=tuple(self._option(row) for row in _thinned(front(self.found.finalists))),
             evidence=self._evidence(),
         )
+        return schema.rounded(plan)
 
     def _choice(self) -> schema.Choice:
         candidate, kind, workload = self.candidate, self.kind, self.job.workload

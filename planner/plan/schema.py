@@ -153,8 +153,13 @@ class Plan(Contract):
     evidence: Evidence
 
 
+def rounded(plan: Plan) -> Plan:
+    """Six digits everywhere: what is shown from memory is then what is shown from the file."""
+    return Plan.model_validate(_rounded(plan.model_dump(mode="json")))
+
+
 def format_plan(plan: Plan) -> str:
-    return json.dumps(_rounded(plan.model_dump(mode="json")), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(plan.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
 
 def parse_plan(text: str, *, file: str) -> Plan:

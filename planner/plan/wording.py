@@ -29,7 +29,7 @@ def why(job: Job, evaluated: int, choice: Candidate, statistical: float, paralle
     kept = ("", " that keep the limit", " that keep both limits")[sum(limit is not None for limit in limits)]
     return (
         f"{superlative} of {evaluated:,} candidates{kept} "
-        f"with {format_percent(job.constraints.confidence)} confidence; "
+        f"with {job.constraints.confidence * 100:g} % confidence; "
         f"batch {choice.global_batch:,} keeps {format_percent(statistical)} statistical "
         f"and {format_percent(parallel)} parallel efficiency"
     )
@@ -118,7 +118,7 @@ def nothing_feasible(finalists: Sequence[Candidate], exclusions: Exclusions, job
         return NoFeasiblePlan(f"no feasible plan: {_left_out(exclusions)}")
     ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
     nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]
-    lines = [f"no feasible plan at {format_percent(job.constraints.confidence)} confidence; the nearest misses:"]
+    lines = [f"no feasible plan at {job.constraints.confidence * 100:g} % confidence; the nearest misses:"]
     lines += [f"  {_miss(row, job)}" for row in nearest]
     return NoFeasiblePlan("\n".join(lines))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from planner.plan.schema import Interval, Limit, Plan
 from planner.review.cost import Cost, review_cost
 from planner.review.text import choice_text, option_row
-from planner.units import format_hours, format_percent, format_usd
+from planner.units import format_hours, format_probability, format_usd
 
 
 def cost_markdown(plan: Plan, cost: Cost | None = None) -> str:
@@ -107,7 +107,7 @@ def _pair(interval: Interval, shown: Callable[[float], str]) -> tuple[str, str]:
 
 
 def _limit(limit: Limit | None, shown: Callable[[float], str]) -> tuple[str, str]:
-    return (shown(limit.limit), format_percent(limit.probability)) if limit else ("none", "")
+    return (shown(limit.limit), format_probability(limit.probability)) if limit else ("none", "")
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

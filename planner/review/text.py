@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from planner.plan.schema import Choice, Limit, Option, Plan
 from planner.review.cost import Cost
-from planner.units import format_hours, format_percent, format_usd
+from planner.units import format_hours, format_probability, format_usd
 
 WIDTH = 100
 _LABEL = 10
@@ -60,7 +60,8 @@ def choice_text(choice: Choice) -> str:
     micro = f" ({choice.accumulation_steps} micro-steps)" if choice.accumulation_steps > 1 else ""
     return (
         f"{choice.node_count} x {choice.instance_type} ({gpus} x {choice.gpu})"
-        f" · {choice.region} {choice.availability_zone} · {mix_text(choice.on_demand_count, choice.node_count)} · global batch {choice.global_batch:,}{micro}"
+        f" · {choice.region} {choice.availability_zone}"
+        f" · {mix_text(choice.on_demand_count, choice.node_count)} · global batch {choice.global_batch:,}{micro}"
     )
 
 
@@ -114,7 +115,7 @@ def _breakdown(plan: Plan) -> str:
 
 
 def _kept(name: str, limit: Limit | None) -> str:
-    return f"{name} kept with {format_percent(limit.probability)}" if limit else ""
+    return f"{name} kept with {format_probability(limit.probability)}" if limit else ""
 
 
 def _columns(cells: Sequence[str]) -> str:
@@ -123,6 +124,6 @@ def _columns(cells: Sequence[str]) -> str:
 
 def _entry(label: str, text: str) -> str:
     label = f"{label:<{_LABEL}}"
-    if "  " in text:  # columns: wrapping would fold their spaces
-        return label + text
+    if not text or "  " in text:  # columns: wrapping would fold their spaces
+        return (label + text).rstrip()
     return textwrap.fill(text, WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL, break_on_hyphens=False)

@@ -72,6 +72,7 @@ def test_list_as_json():
         (["list", "--region", "us-est-1"], "the catalogue has no region 'us-est-1'; did you mean us-"),
         (["list", "--catalog", "missing.json"], "missing.json: no such file or directory"),
         (["show", "g5.xlrge"], "unknown instance type 'g5.xlrge'; did you mean g5.xlarge"),
+        (["show", "p4d"], "unknown instance type 'p4d'; did you mean p4d.24xlarge or p4de.24xlarge?"),
         (["update", "--region", "mars-1"], "the catalogue has no region 'mars-1'"),
         (["update", "--frozen"], "the catalogue is frozen (--frozen or SCAV_FROZEN): not refreshed"),
     ],

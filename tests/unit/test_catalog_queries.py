@@ -125,6 +125,7 @@ def test_patterns_add_up_in_the_order_of_the_catalogue():
     ("pattern", "message"),
     [
         ("H10", "no instance type matches 'H10'; did you mean H100?"),
+        ("H1O0", "no instance type matches 'H1O0'; did you mean H100"),
         ("g5", "no instance type matches 'g5'; did you mean g5.*?"),
         ("p4e.24xlarge", "no instance type matches 'p4e.24xlarge'; did you mean p4de.24xlarge or p4d.24xlarge"),
         ("A100:16", "no instance type matches 'A100:16'; there is 8x A100-40GB, 8x A100-80GB"),

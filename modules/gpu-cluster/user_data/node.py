@@ -120,12 +120,12 @@ def run_container(me, host, checkpoints):
                 if [node["InstanceId"] for node in nodes()[:1]] not in ([], [host["InstanceId"]]):
                     log("the rendezvous host changed")
                     return False
-            except subprocess.CalledProcessError as error:  # a failed AWS call must not end a running job
-                log(f"will try again: {error.stderr}")
+            except (OSError, subprocess.CalledProcessError) as error:  # not a reason to end a running job
+                log(f"will try again: {getattr(error, 'stderr', None) or error}")
     finally:
         if process.poll() is None:
             # torchrun passes SIGTERM on and gives its workers 30 seconds, time for a last checkpoint.
-            subprocess.run(["docker", "stop", "--time", "45", "scav-train"], check=False)
+            subprocess.run(["docker", "stop", "-t", "45", "scav-train"], check=False)
             process.wait()
             checkpoints.upload()
 
@@ -196,8 +196,11 @@ class Checkpoints:
     def files(self):
         found = {}
         for path in self.folder.rglob("*"):
-            if path.is_file() and path.suffix not in (".tmp", ".partial"):
+            try:
                 stat = path.stat()
+            except FileNotFoundError:  # the job has just removed it
+                continue
+            if path.is_file() and path.suffix not in (".tmp", ".partial"):
                 found[str(path.relative_to(self.folder))] = [stat.st_mtime_ns, stat.st_size]
         return found
 

@@ -1,0 +1,149 @@
+"""How fast scav plans: candidates per second, growth, memory, and how long `scav --help` takes.
+
+Prints a Markdown table, or JSON with --json. Every figure stands beside a yardstick from the same run: importing
+scikit-learn for planning, importing click for --help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
+SCALES = (1, 4, 16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--scale", type=int, help=argparse.SUPPRESS)  # one scale, in a process of its own
+    arguments = parser.parse_args()
+    if arguments.scale:
+        print(json.dumps(plan_scaled(arguments.scale)))
+        return
+    result = measure()
+    print(json.dumps(result, indent=2) if arguments.json else as_markdown(result))
+
+
+def measure() -> dict[str, object]:
+    sklearn_seconds = median_seconds([sys.executable, "-c", "import sklearn"], runs=5)
+    rows = []
+    for scale in SCALES:
+        output = subprocess.run(
+            [sys.executable, __file__, "--scale", str(scale)], check=True, capture_output=True, text=True
+        ).stdout
+        row = json.loads(output)
+        rows.append({**row, "import_sklearn_multiple": row["seconds"] / sklearn_seconds})
+    growth = rows[-1]["seconds"] / rows[0]["seconds"] / (rows[-1]["candidates"] / rows[0]["candidates"])
+    scav = Path(sys.executable).with_name("scav")
+    click_seconds, help_seconds = interleaved_seconds(
+        [sys.executable, "-c", "import click"], [str(scav), "--help"], runs=20
+    )
+    return {
+        "rows": rows,
+        "growth_over_linear": growth,
+        "import_sklearn_seconds": sklearn_seconds,
+        "whole_command_seconds": whole_command_seconds(scav),
+        "import_click_seconds": click_seconds,
+        "help_seconds": help_seconds,
+        "help_click_multiple": help_seconds / click_seconds,
+    }
+
+
+def plan_scaled(scale: int) -> dict[str, float]:
+    """The example over the full catalogue, all regions, 1-64 nodes, with every instance type listed `scale` times."""
+    from planner.catalog import Catalog
+    from planner.plan import PlanInputs, make_plan
+    from planner.plan.schema import Inputs
+    from planner.store import load_catalog, load_job
+
+    wide = {"nodes": "1..64", "regions": ["all"], "instance_types": ["*"]}
+    job_file = load_job(EXAMPLE, wide)
+    catalog, name, digest = load_catalog(None, beside=EXAMPLE)
+    copies = [
+        (f"{kind.name}-{copy}", kind.model_copy(update={"name": f"{kind.name}-{copy}"}), kind.name)
+        for kind in catalog.instance_types
+        for copy in range(scale)
+    ]
+    larger = Catalog.model_validate(
+        {
+            **dict(catalog),
+            "instance_types": [kind for _, kind, _ in copies],
+            "offers": [
+                offer.model_copy(update={"instance_type": new_name})
+                for new_name, _, old_name in copies
+                for offer in catalog.offers
+                if offer.instance_type == old_name
+            ],
+        }
+    )
+    provenance = Inputs(
+        job_sha256=digest, measurements_sha256=None, catalog_sha256=digest, catalog=name, catalog_date=catalog.date
+    )
+    inputs = PlanInputs(job_file=job_file, catalog=larger, measurements=(), provenance=provenance)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        plan = make_plan(inputs)
+        times.append(time.perf_counter() - start)
+    seconds = statistics.median(times)
+    return {
+        "scale": scale,
+        "candidates": plan.candidates_evaluated,
+        "seconds": seconds,
+        "candidates_per_second": plan.candidates_evaluated / seconds,
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def whole_command_seconds(scav: Path) -> float:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return median_seconds([str(scav), "plan", str(EXAMPLE), "--out", f"{folder}/plan"], runs=5)
+
+
+def median_seconds(command: list[str], runs: int) -> float:
+    return statistics.median(timed(command) for _ in range(runs))
+
+
+def interleaved_seconds(one: list[str], other: list[str], runs: int) -> tuple[float, float]:
+    """A B A B …, so that a busy minute on the machine hits both."""
+    pairs = [(timed(one), timed(other)) for _ in range(runs)]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+
+def timed(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def as_markdown(result: dict[str, object]) -> str:
+    rows = result["rows"]
+    assert isinstance(rows, list)
+    lines = ["| catalogue | candidates | seconds | x `import sklearn` | candidates/s | peak MiB |", "|--:" * 6 + "|"]
+    lines += [
+        f"| {row['scale']}x | {row['candidates']:,} | {row['seconds']:.3f} | {row['import_sklearn_multiple']:.2f} "
+        f"| {row['candidates_per_second']:,.0f} | {row['peak_memory_mib']:.0f} |"
+        for row in rows
+    ]
+    lines += [
+        "",
+        f"Growth from {SCALES[0]}x to {SCALES[-1]}x candidates: {result['growth_over_linear']:.2f} of linear.",
+        f"`import sklearn`: {result['import_sklearn_seconds']:.3f} s. "
+        f"`scav plan` as a command: {result['whole_command_seconds']:.3f} s.",
+        f"`scav --help`: {result['help_seconds'] * 1000:.0f} ms, {result['help_click_multiple']:.2f} times "
+        f"`python -c \"import click\"` ({result['import_click_seconds'] * 1000:.0f} ms).",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

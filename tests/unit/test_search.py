@@ -1,0 +1,112 @@
+"""The search must equal plain loops over every candidate, and only keep what nothing else beats."""
+
+from __future__ import annotations
+
+import itertools
+
+import brute_force
+import numpy as np
+import pytest
+import random_jobs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.candidates import batch_grid
+from planner.catalog import Catalog
+from planner.errors import NoFeasiblePlan
+from planner.job import Job, JobFile
+from planner.job.fields import CountRange
+from planner.models.fitted import fit_models
+from planner.plan import Plan, PlanInputs, make_plan
+from planner.plan.schema import Inputs
+from planner.search import knee, pareto_rows
+
+HASH = "0" * 64
+
+
+def plan_of(job: Job, catalog: Catalog) -> Plan:
+    provenance = Inputs(
+        job_sha256=HASH, measurements_sha256=None, catalog_sha256=HASH, catalog="test", catalog_date=catalog.date
+    )
+    job_file = JobFile(job=job, file="scav.yaml", lines={})
+    return make_plan(PlanInputs(job_file=job_file, catalog=catalog, measurements=(), provenance=provenance))
+
+
+@pytest.mark.slow
+def test_the_choice_equals_a_loop_over_every_candidate() -> None:
+    feasible = []
+
+    @settings(max_examples=350, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @given(random_jobs.jobs(), random_jobs.catalogs())
+    def compare(job: Job, catalog: Catalog) -> None:
+        feasible.append(_agree(job, catalog))
+
+    compare()
+    assert sum(feasible) >= 200, "most random jobs must have a plan, or this shows nothing"
+
+
+def _agree(job: Job, catalog: Catalog) -> bool:
+    """Whether there is a plan at all; fails where planner and loops differ."""
+    rows = list(brute_force.every_candidate(job, catalog, fit_models(job, catalog, ())))
+    kept = [row for row in rows if brute_force.keeps_limits(row, job)]
+    if not kept:
+        with pytest.raises(NoFeasiblePlan):
+            plan_of(job, catalog)
+        return False
+    plan = plan_of(job, catalog)
+    best = brute_force.best(kept, job.objective_or_default)
+    chosen = next(row for row in kept if _is_choice(row, plan))
+    assert plan.candidates_evaluated == len(rows)
+    assert (chosen.hours, chosen.usd) == pytest.approx((best.hours, best.usd), rel=1e-9)
+    for limit in (plan.constraints.deadline_hours, plan.constraints.budget_usd):
+        assert limit is None or limit.probability >= job.constraints.confidence - 1e-6
+    if len(plan.pareto) < 40:
+        assert len(plan.pareto) == len(brute_force.undominated(rows))
+    if job.constraints.confidence == 0.95:
+        for one, other in itertools.permutations(plan.pareto, 2):
+            assert other.hours.p95 > one.hours.p95 or other.usd.p95 > one.usd.p95
+    return True
+
+
+def _is_choice(row: brute_force.Row, plan: Plan) -> bool:
+    choice = plan.choice
+    return (row.instance_type, row.zone, row.nodes, row.gpu_batch, row.accumulation_steps, row.market == "spot") == (
+        choice.instance_type,
+        choice.availability_zone,
+        choice.node_count,
+        choice.gpu_batch,
+        choice.accumulation_steps,
+        choice.spot_count > 0,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=60))
+def test_the_front_holds_every_undominated_point_once(points: list[tuple[int, int]]) -> None:
+    hours, usd = (np.array(column, dtype=float) for column in zip(*points, strict=True))
+    kept = {points[row] for row in pareto_rows(hours, usd)}
+    assert len(kept) == len(pareto_rows(hours, usd))
+    for point in points:
+        dominated = any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in points)
+        assert (point in kept) == (not dominated)
+
+
+def test_the_knee_is_where_more_hours_stop_paying() -> None:
+    assert knee(np.array([1.0, 2.0, 3.0, 10.0]), np.array([100.0, 20.0, 15.0, 10.0])) == 1
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 9), st.integers(1, 3000), st.integers(0, 3000))
+def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low: int, width: int) -> None:
+    grid = batch_grid(gpus, CountRange(first, first + more), CountRange(low, low + width))
+    assert (grid.nodes * gpus * grid.gpu_batch * grid.accumulation_steps == grid.global_batch).all()
+    assert ((grid.global_batch >= low) & (grid.global_batch <= low + width)).all()
+    rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
+    assert len(set(rows)) == len(rows)
+
+
+def test_a_batch_that_only_divides_exactly_is_still_found() -> None:
+    grid = batch_grid(8, CountRange(1, 1), CountRange(1000, 1000))
+    assert {(batch, steps) for batch, steps in zip(grid.gpu_batch, grid.accumulation_steps, strict=True)} == {
+        (125, 1),
+        (25, 5),
+        (5, 25),
+    }
