@@ -14,6 +14,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.catalog import Catalog
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
 SCALES = (1, 4, 16)
@@ -58,7 +62,6 @@ def measure() -> dict[str, object]:
 
 def plan_scaled(scale: int) -> dict[str, float]:
     """The example over the full catalogue, all regions, 1-64 nodes, with every instance type listed `scale` times."""
-    from planner.catalog import Catalog
     from planner.plan import PlanInputs, make_plan
     from planner.plan.schema import Inputs
     from planner.store import load_catalog, load_job
@@ -66,23 +69,7 @@ def plan_scaled(scale: int) -> dict[str, float]:
     wide = {"nodes": "1..64", "regions": ["all"], "instance_types": ["*"]}
     job_file = load_job(EXAMPLE, wide)
     catalog, name, digest = load_catalog(None, beside=EXAMPLE)
-    copies = [
-        (f"{kind.name}-{copy}", kind.model_copy(update={"name": f"{kind.name}-{copy}"}), kind.name)
-        for kind in catalog.instance_types
-        for copy in range(scale)
-    ]
-    larger = Catalog.model_validate(
-        {
-            **dict(catalog),
-            "instance_types": [kind for _, kind, _ in copies],
-            "offers": [
-                offer.model_copy(update={"instance_type": new_name})
-                for new_name, _, old_name in copies
-                for offer in catalog.offers
-                if offer.instance_type == old_name
-            ],
-        }
-    )
+    larger = repeated(catalog, scale)
     provenance = Inputs(
         job_sha256=digest, measurements_sha256=None, catalog_sha256=digest, catalog=name, catalog_date=catalog.date
     )
@@ -95,11 +82,29 @@ def plan_scaled(scale: int) -> dict[str, float]:
     seconds = statistics.median(times)
     return {
         "scale": scale,
-        "candidates": plan.candidates_evaluated,
+        "candidates": plan.candidate_count,
         "seconds": seconds,
-        "candidates_per_second": plan.candidates_evaluated / seconds,
+        "candidates_per_second": plan.candidate_count / seconds,
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def repeated(catalog: Catalog, scale: int) -> Catalog:
+    names = {kind.name: [f"{kind.name}-{copy}" for copy in range(scale)] for kind in catalog.instance_types}
+    return type(catalog)(
+        date=catalog.date,
+        sources=catalog.sources,
+        gpus=catalog.gpus,
+        regions=catalog.regions,
+        instance_types=tuple(
+            kind.model_copy(update={"name": name}) for kind in catalog.instance_types for name in names[kind.name]
+        ),
+        offers=tuple(
+            offer.model_copy(update={"instance_type": name})
+            for offer in catalog.offers
+            for name in names[offer.instance_type]
+        ),
+    )
 
 
 def whole_command_seconds(scav: Path) -> float:
@@ -140,7 +145,7 @@ def as_markdown(result: dict[str, object]) -> str:
         f"`import sklearn`: {result['import_sklearn_seconds']:.3f} s. "
         f"`scav plan` as a command: {result['whole_command_seconds']:.3f} s.",
         f"`scav --help`: {result['help_seconds'] * 1000:.0f} ms, {result['help_click_multiple']:.2f} times "
-        f"`python -c \"import click\"` ({result['import_click_seconds'] * 1000:.0f} ms).",
+        f'`python -c "import click"` ({result["import_click_seconds"] * 1000:.0f} ms).',
     ]
     return "\n".join(lines)
 

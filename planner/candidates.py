@@ -103,8 +103,8 @@ def offers_by_market(
     prices = {region.name: region for region in catalog.regions}
     rows = [
         (offer.region, zone, offer.on_demand_usd, spot_usd)
-        for offer in catalog.offers
-        if offer.instance_type == kind.name and offer.region in regions and offer.on_demand_usd is not None
+        for offer in catalog.offers_by_type[kind.name]
+        if offer.region in regions and offer.on_demand_usd is not None
         for zone, spot_usd in offer.spot_usd.items()
     ]
     rows.sort(key=lambda row: (row[3] is None, row[3] or 0.0, row[0], row[1]))

@@ -2,13 +2,15 @@
 
 Hours and dollars are compared at the quantile that the job asks confidence for, so a candidate keeps a limit with
 that confidence exactly when this one number keeps it. Every rule below prefers fewer hours and fewer dollars, so
-only the Pareto front of each instance type and market can win: all candidates are evaluated, fronts are kept.
+only the Pareto front of each instance type and market can win, and only the cheapest zone for each node count.
+That is how millions of candidates are compared exactly without a row for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from planner.catalog import Catalog, InstanceType
 from planner.job import Job
 from planner.job.schema import Objective
 from planner.models.configurations import Configurations
-from planner.models.prediction import Flags, Floats, Ints, Prediction
+from planner.models.prediction import Flags, Floats, Ints, Prediction, Quantiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +44,13 @@ class Predictors:
     spot_allowed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
 
     instance_type: str
+    market: Market
     region: str
     zone: str
-    market: Market
     nodes: int
     on_demand_count: int
     gpu_batch: int
@@ -57,7 +58,7 @@ class Candidate:
     global_batch: int
     hourly_usd: float
     storage_hourly_usd: float
-    hours: Prediction
+    hours: Quantiles
     hours_limit: float
     extrapolated: bool
 
@@ -66,7 +67,7 @@ class Candidate:
         return self.hours_limit * self.hourly_usd
 
     @property
-    def usd(self) -> Prediction:
+    def usd(self) -> Quantiles:
         return self.hours.scaled(self.hourly_usd)
 
 
@@ -85,7 +86,7 @@ class SearchResult:
     """The union of the fronts, fastest first, and what it was drawn from."""
 
     finalists: tuple[Candidate, ...]
-    evaluated: int
+    candidate_count: int
     exclusions: Exclusions
 
 
@@ -96,19 +97,19 @@ def search(
     regions: tuple[str, ...],
     predictors: Predictors,
 ) -> SearchResult:
-    """Evaluate every candidate on these instance types and regions."""
+    """Compare every candidate on these instance types and regions."""
     finalists: list[Candidate] = []
     exclusions = Exclusions()
-    evaluated = 0
+    candidate_count = 0
     for gpu_count in sorted({kind.gpu_count for kind in kinds}):
         grid = batch_grid(gpu_count, job.constraints.nodes, job.workload.global_batch)
         samples = predictors.samples(grid.global_batch)
         for kind in (kind for kind in kinds if kind.gpu_count == gpu_count):
             block = _evaluate(job, catalog, kind, regions, predictors, grid, samples, exclusions)
-            evaluated += block[0]
+            candidate_count += block[0]
             finalists += block[1]
     finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
-    return SearchResult(finalists=tuple(finalists), evaluated=evaluated, exclusions=exclusions)
+    return SearchResult(finalists=tuple(finalists), candidate_count=candidate_count, exclusions=exclusions)
 
 
 def _evaluate(
@@ -144,18 +145,18 @@ def _evaluate(
     configurations, samples = configurations.at(fits), samples.at(fits)
     steps = samples.scaled(1.0 / configurations.global_batch)
     busy = predictors.step_seconds(configurations).times(steps).scaled((1 + predictors.checkpoint_share) / 3600)
-    evaluated, finalists = 0, []
+    candidate_count, finalists = 0, []
     for market in MARKETS:
         if not _allowed(market, job, predictors) or not offers[market]:
             continue
         rows = within_quota(kind, configurations.nodes, market, job.constraints)
         hours = busy.at(rows) if market == "on_demand" else busy.at(rows).times(predictors.spot_slowdown)
         hours = hours.scaled(1.0, predictors.startup_seconds / 3600)
-        evaluated += len(hours.p50) * len(offers[market])
+        candidate_count += len(hours.p50) * len(offers[market])
         finalists += _front_of_market(configurations.at(rows), hours, offers[market], job.constraints.confidence)
-    if not evaluated:
+    if not candidate_count:
         exclusions.quota_or_batch.append(kind.name)
-    return evaluated, finalists
+    return candidate_count, finalists
 
 
 def _allowed(market: Market, job: Job, predictors: Predictors) -> bool:
@@ -167,34 +168,32 @@ def _allowed(market: Market, job: Job, predictors: Predictors) -> bool:
 def _front_of_market(
     configurations: Configurations, hours: Prediction, offers: Offers, confidence: float
 ) -> list[Candidate]:
-    """Where a cluster stands does not change its hours, so of all zones only the cheapest can be on the front."""
+    """Where a cluster stands does not change its hours, so for each node count only the cheapest zone can win."""
     if not len(configurations.nodes):
         return []
-    storage = offers.storage_usd(configurations.nodes)
-    hourly = offers.machine_usd(configurations.nodes) + storage
-    cheapest = hourly.argmin(axis=1)
-    hourly_usd = hourly[np.arange(len(cheapest)), cheapest]
+    node_counts, which = np.unique(configurations.nodes, return_inverse=True)
+    storage = offers.storage_usd(node_counts)
+    hourly = offers.machine_usd(node_counts) + storage
+    cheapest = hourly.argmin(axis=1)[which]
+    hourly_usd = hourly.min(axis=1)[which]
     hours_limit = hours.quantile(confidence)
-    anchors = on_demand_count(configurations.nodes, offers.market)
-    return [
-        Candidate(
-            instance_type=configurations.instance_type.name,
-            region=offers.regions[cheapest[row]],
-            zone=offers.zones[cheapest[row]],
-            market=offers.market,
-            nodes=int(configurations.nodes[row]),
-            on_demand_count=int(anchors[row]),
-            gpu_batch=int(configurations.gpu_batch[row]),
-            accumulation_steps=int(configurations.accumulation_steps[row]),
-            global_batch=int(configurations.global_batch[row]),
-            hourly_usd=float(hourly_usd[row]),
-            storage_hourly_usd=float(storage[row, cheapest[row]]),
-            hours=hours.at(np.array([row])),
-            hours_limit=float(hours_limit[row]),
-            extrapolated=bool(hours.extrapolated[row]),
-        )
-        for row in pareto_rows(hours_limit, hours_limit * hourly_usd)
-    ]
+    kept = pareto_rows(hours_limit, hours_limit * hourly_usd)
+    columns = zip(
+        cheapest[kept].tolist(),
+        configurations.nodes[kept].tolist(),
+        on_demand_count(configurations.nodes[kept], offers.market).tolist(),
+        configurations.gpu_batch[kept].tolist(),
+        configurations.accumulation_steps[kept].tolist(),
+        configurations.global_batch[kept].tolist(),
+        hourly_usd[kept].tolist(),
+        storage[which[kept], cheapest[kept]].tolist(),
+        hours.at(kept).rows(),
+        hours_limit[kept].tolist(),
+        hours.extrapolated[kept].tolist(),
+        strict=True,
+    )
+    name = configurations.instance_type.name
+    return [Candidate(name, offers.market, offers.regions[zone], offers.zones[zone], *row) for zone, *row in columns]
 
 
 def pareto_rows(hours: Floats, usd: Floats) -> Ints:

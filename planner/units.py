@@ -15,6 +15,7 @@ _MONEY = re.compile(rf"\s*(?:\$\s*{_NUMBER}|{_NUMBER}\s*(?:USD|usd)?)\s*", re.AS
 _RANGE = re.compile(r"\s*(\S*?)\s*\.\.\s*(\S*?)\s*", re.ASCII)
 
 _LARGEST = 1e30  # far above any real quantity, far below what overflows when two are multiplied
+_LONGEST = 100  # characters; on a megabyte of blanks the patterns above would take hours
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 _HOURS = {"s": 1 / 3600, "sec": 1 / 3600, "m": 1 / 60, "min": 1 / 60, "h": 1.0, "hour": 1.0, "hours": 1.0}
@@ -27,20 +28,20 @@ _FLOP = {f"{prefix}{unit}": factor for prefix, factor in _DECIMAL.items() for un
 
 def parse_hours(value: object) -> float:
     """`24h`, `1d12h`, `90 min`; a bare number is refused because its unit would be a guess."""
-    text = str(value)
+    text = _text(value)
     position, total = 0, 0.0
     while part := _DURATION_PART.match(text, position):
         if part[2] not in _HOURS:
             break
         total += _number(part[1]) * _HOURS[part[2]]
         position = part.end()
-    if isinstance(value, bool) or position == 0 or position != len(text):
+    if position == 0 or position != len(text):
         raise ValueError(f"{_shown(value)} is not a duration; write 24h, 90min or 1d12h")
     return _positive(total, value)
 
 
 def parse_usd(value: object) -> float:
-    match = None if isinstance(value, bool) else _MONEY.fullmatch(str(value))
+    match = _MONEY.fullmatch(_text(value))
     if match is None:
         raise ValueError(f"{_shown(value)} is not an amount of dollars; write $400")
     return _positive(_number(match[1] or match[2]), value)
@@ -63,7 +64,7 @@ def parse_bytes(value: object) -> float:
 
 
 def parse_bytes_or_zero(value: object) -> float:
-    return 0.0 if not isinstance(value, bool) and str(value).strip() in {"0", "0.0"} else parse_bytes(value)
+    return 0.0 if _text(value).strip() in {"0", "0.0"} else parse_bytes(value)
 
 
 def parse_flop(value: object) -> float:
@@ -72,7 +73,7 @@ def parse_flop(value: object) -> float:
 
 def parse_count_range(value: object) -> tuple[int, int]:
     """`1..16`, or `8` for exactly eight."""
-    match = _RANGE.fullmatch(str(value))
+    match = _RANGE.fullmatch(_text(value))
     first, last = (match[1], match[2]) if match else (value, value)
     if first == "" or last == "":
         raise ValueError(f"{_shown(value)} is open at one end; write 1..16")
@@ -113,10 +114,16 @@ def format_probability(probability: float) -> str:
 
 
 def _quantity(value: object, units: dict[str, float], noun: str, example: str) -> float:
-    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value))
+    match = _QUANTITY.fullmatch(_text(value))
     if match is None or match[2] not in units:
         raise ValueError(f"{_shown(value)} is not {noun}; write {example}")
     return _positive(_number(match[1]) * units[match[2]], value)
+
+
+def _text(value: object) -> str:
+    """What a pattern may be held against: nothing of what cannot be a quantity."""
+    text = str(value)
+    return "" if isinstance(value, bool) or len(text) > _LONGEST else text
 
 
 def _number(text: str) -> float:

@@ -152,5 +152,13 @@ class Catalog(Contract):
         cited |= {offer.interruption_source for offer in self.offers}
         return {name for name in cited if name is not None}
 
+    @cached_property
+    def offers_by_type(self) -> dict[str, tuple[Offer, ...]]:
+        """Every instance type with where it is offered, possibly nowhere."""
+        offers: dict[str, list[Offer]] = {kind.name: [] for kind in self.instance_types}
+        for offer in self.offers:
+            offers[offer.instance_type].append(offer)
+        return {name: tuple(rows) for name, rows in offers.items()}
+
     def gpu_of(self, kind: InstanceType) -> Gpu:
         return self.gpu_by_name[kind.gpu]

@@ -39,7 +39,11 @@ class ScavGroup(click.Group):
             ctx.exit(130)
 
 
-@click.group(cls=ScavGroup, context_settings={"auto_envvar_prefix": "SCAV", "help_option_names": ["-h", "--help"]})
+# A fixed width: help reads the same in every terminal, in a pipe and in docs/commands.md.
+CONTEXT = {"auto_envvar_prefix": "SCAV", "help_option_names": ["-h", "--help"], "terminal_width": 100}
+
+
+@click.group(cls=ScavGroup, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="scav")
 def cli() -> None:
     """Choose the cloud GPU cluster that trains a network cheapest or fastest, and write it as Terraform.

@@ -15,9 +15,8 @@ from planner.errors import InputError
 from planner.job.schema import Job
 
 KeyPath = tuple[str | int, ...]
-_LARGEST_FILE = 1 << 20
+_LARGEST_FILE = 1 << 18  # characters; YAML is read slowly enough that more would look like a hang
 _NULLS = {"", "~", "null", "Null", "NULL"}
-_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def _with_overrides(tree: dict[str, Any], overrides: dict[str, Any]) -> dict[str
 
 def _read_yaml(text: str, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     if len(text) > _LARGEST_FILE:
-        raise InputError("larger than 1 MiB: this is not a job file", file=file)
+        raise InputError("larger than 256 KiB: this is not a job file", file=file)
     try:
         root = yaml.compose(text, Loader=_PlainLoader)
     except yaml.MarkedYAMLError as error:
@@ -62,6 +61,8 @@ def _read_yaml(text: str, file: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         raise InputError(f"not valid YAML: {error.problem}", file=file, line=line) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {str(error).splitlines()[0]}", file=file) from None
+    except (ValueError, OverflowError) as error:  # PyYAML on "\U00110000" and on a version of thousands of digits
+        raise InputError(f"not valid YAML: {error}", file=file) from None
     except RecursionError:
         raise InputError("nested too deeply to be a job file", file=file) from None
     if root is None:
@@ -83,7 +84,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _plain(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], file: str) -> Any:
-    """Text, numbers, booleans, lists and mappings only: no tag can make anything else."""
+    """Text, lists and mappings only: no tag can make anything else."""
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*path, index), lines, file) for index, item in enumerate(node.value)]
@@ -106,11 +107,9 @@ def _pairs(node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], fil
         yield key_node.value, _plain(value_node, child, lines, file)
 
 
-def _scalar(text: str) -> Any:
-    """Numbers stay text until their field reads them: YAML takes `24.6e9` for a word and `1:30` for a number."""
-    if text in _NULLS:
-        return None
-    return _BOOLEANS.get(text, text)
+def _scalar(text: str) -> str | None:
+    """Text until its field reads it: YAML takes `24.6e9` for a word, `1:30` for a number and `true` for 1.0."""
+    return None if text in _NULLS else text
 
 
 def _first_error(error: ValidationError, file: str, lines: dict[KeyPath, int]) -> InputError:
@@ -139,6 +138,8 @@ def _sentence(detail: ErrorDetails, path: KeyPath) -> str:
             return f"{shown} is not one of {context['expected']}"
         case "string_pattern_mismatch":
             return f"{shown} does not have the form {context['pattern']}"
+        case "tuple_type":
+            return f"{shown} must be a list; write [a, b]"
         case "model_type" | "model_attributes_type":
             return f"{shown} must be a group of `key: value` lines"
         case _:

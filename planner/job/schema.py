@@ -16,6 +16,8 @@ Objective = Literal["cost", "time", "knee"]
 SpotPolicy = Literal["never", "auto", "always"]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
+LARGEST_BATCH = 2**24
+
 # What an optimizer keeps per parameter beside weight and gradient, in bytes (fp32 state).
 OPTIMIZER_STATE_BYTES: dict[Optimizer, int] = {"sgd": 0, "momentum": 4, "lion": 4, "adam": 8, "adamw": 8}
 
@@ -41,13 +43,15 @@ class TrainingAmount(Contract):
 class Target(TrainingAmount):
     """When the job is done, said for one batch size."""
 
-    reference_batch: Count = Field(description="the global batch size at which that many samples are needed")
+    reference_batch: Count = Field(
+        le=LARGEST_BATCH, description="the global batch size at which that many samples are needed"
+    )
 
 
 class ConvergenceRun(TrainingAmount):
     """One training run that reached the target."""
 
-    batch: Count = Field(description="its global batch size")
+    batch: Count = Field(le=LARGEST_BATCH, description="its global batch size")
 
 
 class Convergence(Contract):
@@ -83,8 +87,8 @@ class Workload(Contract):
     @field_validator("global_batch")
     @classmethod
     def _realistic_batch(cls, batch: CountRange) -> CountRange:
-        if batch.high > 2**24:
-            raise ValueError(f"a global batch of {batch.high:,} is beyond what scav searches (16,777,216)")
+        if batch.high > LARGEST_BATCH:
+            raise ValueError(f"a global batch of {batch.high:,} is beyond what scav searches ({LARGEST_BATCH:,})")
         return batch
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,22 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 Z95 = float(ndtri(0.95))
+
+
+class Quantiles(NamedTuple):
+    """One row of a prediction."""
+
+    p05: float
+    p50: float
+    p95: float
+
+    def scaled(self, factor: float) -> Quantiles:
+        return Quantiles(*(factor * value for value in self))
+
+    def probability_at_most(self, limit: float) -> float:
+        low, middle, high = (np.array([value]) for value in self)
+        row = Prediction(p05=low, p50=middle, p95=high, extrapolated=np.array([False]))
+        return float(row.probability_at_most(limit)[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +82,7 @@ class Prediction:
         return Prediction(
             p05=self.p05[rows], p50=self.p50[rows], p95=self.p95[rows], extrapolated=self.extrapolated[rows]
         )
+
+    def rows(self) -> list[Quantiles]:
+        columns = (self.p05.tolist(), self.p50.tolist(), self.p95.tolist())
+        return [Quantiles(*row) for row in zip(*columns, strict=True)]

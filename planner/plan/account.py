@@ -10,13 +10,13 @@ import numpy as np
 
 from planner import __version__
 from planner.candidates import ROOT_VOLUME_GIB
-from planner.catalog import Catalog, InstanceType
+from planner.catalog import Catalog, InstanceType, Offer
 from planner.job import Job
 from planner.measurements import Measurement
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
 from planner.models.interruption import expected_losses, spot_slowdown
-from planner.models.prediction import Prediction
+from planner.models.prediction import Quantiles
 from planner.plan import schema, wording
 from planner.search import Candidate, SearchResult, excess, front, preference
 
@@ -53,10 +53,10 @@ class Account:
             choice=self._choice(),
             estimate=estimate,
             constraints=self._constraints(),
-            candidates_evaluated=self.found.evaluated,
+            candidate_count=self.found.candidate_count,
             reason=wording.why(
                 job,
-                self.found.evaluated,
+                self.found.candidate_count,
                 candidate,
                 estimate.statistical_efficiency,
                 estimate.parallel_efficiency,
@@ -98,7 +98,7 @@ class Account:
         )
 
     def _max_runtime_hours(self) -> float:
-        return math.ceil(4 * MAX_RUNTIME_FACTOR * float(self.candidate.hours.p95[0])) / 4
+        return math.ceil(4 * MAX_RUNTIME_FACTOR * self.candidate.hours.p95) / 4
 
     def _overrides(self) -> list[InstanceType]:
         """Same GPUs and network cards, in the same zone, at a spot price below the choice's on-demand one."""
@@ -116,16 +116,17 @@ class Account:
         ]
         return [other for _, _, other in sorted(equivalent, key=lambda row: row[:2])]
 
+    def _offer(self, kind: InstanceType) -> Offer | None:
+        offers = self.catalog.offers_by_type[kind.name]
+        return next((offer for offer in offers if offer.region == self.candidate.region), None)
+
     def _spot_usd(self, kind: InstanceType) -> float | None:
-        zones = (o.spot_usd for o in self.catalog.offers if self._is_here(o.instance_type, o.region, kind))
-        return next((zone.get(self.candidate.zone) for zone in zones), None)
+        offer = self._offer(kind)
+        return offer.spot_usd.get(self.candidate.zone) if offer else None
 
     def _on_demand_usd(self, kind: InstanceType) -> float:
-        prices = (o.on_demand_usd for o in self.catalog.offers if self._is_here(o.instance_type, o.region, kind))
-        return next(prices, None) or 0.0
-
-    def _is_here(self, instance_type: str, region: str, kind: InstanceType) -> bool:
-        return instance_type == kind.name and region == self.candidate.region
+        offer = self._offer(kind)
+        return (offer.on_demand_usd if offer else None) or 0.0
 
     def _estimate(self) -> schema.Estimate:
         candidate, models = self.candidate, self.models
@@ -133,12 +134,12 @@ class Account:
         hours, usd = candidate.hours, candidate.usd
         samples = models.convergence.predict(np.array([candidate.global_batch]))
         reference = models.convergence.predict(np.array([self.job.workload.target.reference_batch]))
-        losses = expected_losses(float(hours.p50[0])) if candidate.market == "spot" else 0.0
+        losses = expected_losses(hours.p50) if candidate.market == "spot" else 0.0
         return schema.Estimate(
             hours=_interval(hours),
             usd=schema.UsdInterval(**_interval(usd).model_dump(), max=self._max_usd()),
-            samples=_interval(samples),
-            step_seconds=_interval(models.step_time.predict(configuration)),
+            samples=_interval(samples.rows()[0]),
+            step_seconds=_interval(models.step_time.predict(configuration).rows()[0]),
             interruptions=schema.Interruptions(mean=losses),
             statistical_efficiency=float(reference.p50[0] / samples.p50[0]),
             parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
@@ -163,7 +164,7 @@ class Account:
 
     def _breakdown(self) -> schema.Breakdown:
         """Dollars for traffic are zero: one zone, and object storage of the same region."""
-        hours, total = float(self.candidate.hours.p50[0]), float(self.candidate.usd.p50[0])
+        hours, total = self.candidate.hours.p50, self.candidate.usd.p50
         storage = hours * self.candidate.storage_hourly_usd
         rework = 0.0
         if self.candidate.market == "spot":
@@ -225,14 +226,14 @@ class Account:
         )
 
 
-def _interval(prediction: Prediction) -> schema.Interval:
-    return schema.Interval(p05=float(prediction.p05[0]), p50=float(prediction.p50[0]), p95=float(prediction.p95[0]))
+def _interval(quantiles: Quantiles) -> schema.Interval:
+    return schema.Interval(p05=quantiles.p05, p50=quantiles.p50, p95=quantiles.p95)
 
 
-def _limit(limit: float | None, prediction: Prediction) -> schema.Limit | None:
+def _limit(limit: float | None, quantiles: Quantiles) -> schema.Limit | None:
     if limit is None:
         return None
-    return schema.Limit(limit=limit, probability=float(prediction.probability_at_most(limit)[0]))
+    return schema.Limit(limit=limit, probability=quantiles.probability_at_most(limit))
 
 
 def _thinned(rows: list[Candidate]) -> list[Candidate]:

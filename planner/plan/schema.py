@@ -145,7 +145,7 @@ class Plan(Contract):
     choice: Choice
     estimate: Estimate
     constraints: Constraints
-    candidates_evaluated: NonNegativeInt
+    candidate_count: NonNegativeInt
     reason: str = Field(description="why this one")
     sensitivity: tuple[str, ...] = Field(description="what would change the answer, one line per limit")
     alternatives: tuple[Alternative, ...]

@@ -22,13 +22,13 @@ def job_summary(job: Job) -> str:
     return " · ".join(parts)
 
 
-def why(job: Job, evaluated: int, choice: Candidate, statistical: float, parallel: float) -> str:
+def why(job: Job, candidate_count: int, choice: Candidate, statistical: float, parallel: float) -> str:
     objective = job.objective_or_default
     superlative = {"cost": "cheapest", "time": "fastest", "knee": "best trade of hours for dollars"}[objective]
     limits = (job.constraints.deadline_hours, job.constraints.budget_usd)
     kept = ("", " that keep the limit", " that keep both limits")[sum(limit is not None for limit in limits)]
     return (
-        f"{superlative} of {evaluated:,} candidates{kept} "
+        f"{superlative} of {candidate_count:,} candidates{kept} "
         f"with {job.constraints.confidence * 100:g} % confidence; "
         f"batch {choice.global_batch:,} keeps {format_percent(statistical)} statistical "
         f"and {format_percent(parallel)} parallel efficiency"

@@ -97,7 +97,7 @@ def _alternatives(plan: Plan) -> str:
 def _basis(plan: Plan) -> str:
     return (
         f"## What this rests on\n\n{plan.evidence.statement[0].upper()}{plan.evidence.statement[1:]}. "
-        f"Prices: catalogue {plan.inputs.catalog}. {plan.candidates_evaluated:,} candidates were evaluated by scav "
+        f"Prices: catalogue {plan.inputs.catalog}. {plan.candidate_count:,} candidates were compared by scav "
         f"{plan.scav_version}. Everything here is also in `scav.plan.json`."
     )
 

@@ -56,7 +56,7 @@ def _agree(job: Job, catalog: Catalog) -> bool:
     plan = plan_of(job, catalog)
     best = brute_force.best(kept, job.objective_or_default)
     chosen = next(row for row in kept if _is_choice(row, plan))
-    assert plan.candidates_evaluated == len(rows)
+    assert plan.candidate_count == len(rows)
     assert (chosen.hours, chosen.usd) == pytest.approx((best.hours, best.usd), rel=1e-9)
     for limit in (plan.constraints.deadline_hours, plan.constraints.budget_usd):
         assert limit is None or limit.probability >= job.constraints.confidence - 1e-6

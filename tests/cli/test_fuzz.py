@@ -1,0 +1,287 @@
+"""Ten thousand broken job files, and measurements beside them: an answer or a ScavError, never a traceback.
+
+Seeded, so that a failure is the same everywhere. Every file is parsed. Planning takes tens of milliseconds, so of
+the files that parse a share is planned and rendered as well (PLANNED_SHARE).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+import warnings
+from pathlib import Path
+
+import pytest
+
+from planner import assets, store
+from planner.errors import InputError, ScavError
+from planner.job import JobFile
+from planner.measurements import Measurement, parse_measurements, usable
+from planner.plan import PlanInputs, make_plan
+from planner.plan.schema import Inputs
+from planner.render import render_workspace
+from planner.review import plan_text
+
+pytestmark = pytest.mark.slow
+
+FILES = 10_000
+BLOCKS = 10
+PLANNED_SHARE = 0.25
+MEASUREMENT_FILES = 300
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EVERY_KEY = """\
+name: every-key
+workload:
+  dataset_samples: 1_281_167
+  flops_per_sample: 24.6 GFLOP
+  parameters: 25.6M
+  gradient_bytes: 102MB
+  activation_bytes_per_sample: 60MB
+  checkpoint_bytes: 98MiB
+  global_batch: 256..1024
+  precision: tf32
+  optimizer: lion
+  target: {samples: 115M, reference_batch: 256}
+  convergence:
+    noise_scale: 4000
+    runs: [{batch: 1024, epochs: 92}, {batch: 8192, samples: 140M}]
+constraints:
+  deadline: 1d12h
+  budget: $400
+  confidence: 0.9
+  regions: [us-east-1, eu-west-1]
+  instance_types: ["g5.*", "A100:80GB:1..8"]
+  nodes: 1..2
+  spot: auto
+  quotas: {on_demand: {g: 192, p: 0}, spot: {g: 96}}
+objective: knee
+network: {vpc: vpc-0123456789abcdef0, subnets: [subnet-0123456789abcdef0]}
+run:
+  id: a1
+  ami: ami-0123456789abcdef0
+  command: [train.py, --amp, true]
+  checkpoint_bucket: my-bucket
+  budget_emails: [someone@example.com]
+"""
+WORDS = [
+    *("0", "-1", "1e999", "-1e999", "nan", ".inf", "1e-300", "1e30", "1e29", "5e-324", "9" * 40, "9" * 5000),
+    *("0x10", "1:30", "1..", "..", "1..1e9", "16..1", "16777216", "1..16777216", "1..1024", "1e-9", "1_0", "١٢"),
+    *("null", "~", "true", "no", "''", '""', '"\\uD800"', '"\\U00110000"', '"\\x00"', "[]", "{}", "[[[]]]", "[1, 2]"),
+    *("{a: {b: [c]}}", "*alias", "&a b", "!!python/object:os.system x", "!!binary aGk=", "<<", "? [a]\n: b", "|", ">-"),
+    *("\t", "\x85", "\u2028", "\ufeff", "${path}", '"; ${path}', "%{ if true }", "\\", "'", '"', "#", "---", "...", "`"),
+    *("24h", "1s", "1w", "1e29h", "$0.01", "$1e29", "98MiB", "1PB", "1e12 GFLOP", "A100:80GB:1..8", "*", "?", "[z-a]"),
+    *("[", "p5.*", "all", "us-east-1", "mars-1", "never", "always", "knee", "time", "fp8", "fp32", "sgd", "1e9", "1e-6"),
+]
+TOKEN = re.compile(r"[\w.$*-]+|[^\w\s]")
+VALUE = re.compile(r"(?<=[:\[,{] )[^\[\]{},\n#]+")
+KEYS = sorted(set(re.findall(r"(\w+):", EVERY_KEY)))
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return store.load_catalog(assets.embedded_catalog(), beside=Path())
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[str]:
+    """Narrowed where the search is wide; without comments, which only slow the reading."""
+    texts = [(EXAMPLES / name / "scav.yaml").read_text(encoding="utf-8") for name in sorted(_example_names())]
+    texts = [re.sub(r"(?m)[ \t]+#.*$|^#.*\n", "", text) for text in (*texts, assets.load_starter_job())]
+    narrow = [re.sub(r"nodes: .*", "nodes: 1..2", text) for text in texts]
+    return [text.replace('["*"]', '["g5.*"]').replace("us-west-2", "eu-west-1") for text in narrow] + [EVERY_KEY]
+
+
+def _example_names() -> list[str]:
+    return [path.parent.name for path in EXAMPLES.glob("*/scav.yaml")]
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_fuzzed_job_files_end_in_a_plan_or_in_one_sentence(block, sources, catalog, tmp_path):
+    chance = random.Random(f"job files, block {block}")
+    path = tmp_path / "scav.yaml"
+    parsed = 0
+    for number in range(FILES // BLOCKS):
+        content = fuzzed(chance, sources)
+        path.write_bytes(content)
+        try:
+            job_file = store.load_job(path, {})
+            parsed += 1
+            if chance.random() < PLANNED_SHARE:
+                plan_and_render(job_file, (), catalog)
+        except InputError as error:
+            assert "\n" not in str(error)
+            assert len(str(error)) < 1500
+        except ScavError:
+            pass
+        except BaseException as error:
+            pytest.fail(f"file {number} of block {block}: {error!r}\n{content!r}")
+    assert FILES // BLOCKS * 0.05 < parsed < FILES // BLOCKS * 0.9, "fuzzing that always or never breaks a file"
+
+
+def test_fuzzed_measurements_end_in_a_plan_or_in_one_sentence(catalog, sources, tmp_path):
+    chance = random.Random("measurements")
+    path = tmp_path / "scav.yaml"
+    path.write_text(sources[-1].replace("tf32", "bf16"), encoding="utf-8")
+    job_file = store.load_job(path, {})
+    used = 0
+    for number in range(MEASUREMENT_FILES):
+        text = "".join(measurement_line(chance) for _ in range(chance.randint(1, 6)))
+        try:
+            rows = usable(parse_measurements(text, file="measurements.jsonl").rows, catalog[0], "bf16").rows
+            plan_and_render(job_file, rows, catalog)
+            used += bool(rows)
+        except ScavError:
+            pass
+        except BaseException as error:
+            pytest.fail(f"file {number}: {error!r}\n{text}")
+    assert used > MEASUREMENT_FILES * 0.2
+
+
+def plan_and_render(job_file: JobFile, rows: tuple[Measurement, ...], catalog) -> None:
+    snapshot, name, digest = catalog
+    provenance = Inputs(
+        job_sha256=store.sha256(job_file.job.model_dump_json()),
+        measurements_sha256=None,
+        catalog_sha256=digest,
+        catalog=name,
+        catalog_date=snapshot.date,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy's overflow would show to a user as a stray line
+        plan = make_plan(PlanInputs(job_file=job_file, catalog=snapshot, measurements=rows, provenance=provenance))
+    files = render_workspace(plan, job_file.job, templates={}, module={})
+    assert all(text.encode() for text in files.values())
+    assert plan_text(plan)
+
+
+def fuzzed(chance: random.Random, sources: list[str]) -> bytes:
+    if chance.random() < 0.1:
+        return structured(chance).encode("utf-8", "surrogatepass")
+    text = chance.choice(sources)
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
+        text = chance.choice(MUTATIONS)(chance, text)
+    content = text.encode("utf-8", "surrogatepass")
+    return flipped(chance, content) if chance.random() < 0.1 else content
+
+
+def flipped(chance: random.Random, content: bytes) -> bytes:
+    changed = bytearray(content)
+    for _ in range(chance.randint(1, 4)):
+        if changed:
+            changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def replaced_value(chance: random.Random, text: str) -> str:
+    found = list(VALUE.finditer(text))
+    if not found:
+        return text
+    spot = chance.choice(found)
+    return text[: spot.start()] + chance.choice(WORDS) + text[spot.end() :]
+
+
+def scaled_number(chance: random.Random, text: str) -> str:
+    found = list(re.finditer(r"\d[\d.]*", text))
+    if not found:
+        return text
+    spot = chance.choice(found)
+    digits = chance.choice(("0", "1", "2", "7", "64", "1e3", "1e6", "1e12", "1e20", "1e29", "1e-3", "1e-9", "1e-20"))
+    return text[: spot.start()] + digits + text[spot.end() :]
+
+
+def replaced_token(chance: random.Random, text: str) -> str:
+    found = list(TOKEN.finditer(text))
+    if not found:
+        return text
+    spot = chance.choice(found)
+    return text[: spot.start()] + chance.choice((*WORDS, *KEYS)) + text[spot.end() :]
+
+
+def swapped_tokens(chance: random.Random, text: str) -> str:
+    found = list(TOKEN.finditer(text))
+    if len(found) < 2:
+        return text
+    first, second = sorted(chance.sample(found, 2), key=lambda spot: spot.start())
+    between = text[first.end() : second.start()]
+    return text[: first.start()] + second[0] + between + first[0] + text[second.end() :]
+
+
+def changed_lines(chance: random.Random, text: str) -> str:
+    lines = text.split("\n")
+    here, there = chance.randrange(len(lines)), chance.randrange(len(lines))
+    match chance.randrange(5):
+        case 0:
+            del lines[here]
+        case 1:
+            lines.insert(there, lines[here])
+        case 2:
+            lines[here], lines[there] = lines[there], lines[here]
+        case 3:
+            lines[here] = chance.choice(("  ", "\t", "- ", "-", "")) + lines[here].lstrip()
+        case _:
+            lines = lines[:here]
+    return chance.choice(("\n", "\n", "\n", "\r\n", "\r")).join(lines)
+
+
+def typed_key(chance: random.Random, text: str) -> str:
+    found = list(re.finditer(r"\w+(?=:)", text))
+    if not found:
+        return text
+    spot = chance.choice(found)
+    key = chance.choice((spot[0][:-1], spot[0].upper(), spot[0] + "s", chance.choice(KEYS), chance.choice(WORDS)))
+    return text[: spot.start()] + key + text[spot.end() :]
+
+
+def inserted_characters(chance: random.Random, text: str) -> str:
+    place = chance.randrange(len(text) + 1)
+    pool = string.printable + "é\x00\x07\x1b\x85\xa0\u2028\u202e\ufeff\ufffe\U0001f600\U0010ffff"
+    return text[:place] + "".join(chance.choices(pool, k=chance.randint(1, 8))) + text[place:]
+
+
+def nested_junk(chance: random.Random, text: str) -> str:
+    depth = chance.choice((3, 50, 400, 2000))
+    opening, closing = chance.choice((("[", "]"), ("{a: ", "}"), ("- ", "")))
+    place = chance.randrange(len(text) + 1)
+    return text[:place] + opening * depth + closing * depth + text[place:]
+
+
+MUTATIONS = (
+    *(replaced_value, replaced_value, scaled_number, scaled_number, scaled_number, replaced_token),
+    *(swapped_tokens, changed_lines, typed_key, inserted_characters, nested_junk),
+)
+
+
+def structured(chance: random.Random) -> str:
+    """Well-formed YAML of known keys in random shapes."""
+
+    def node(depth: int) -> str:
+        kind = chance.random()
+        if depth > 4 or kind < 0.4:
+            return chance.choice((*WORDS, *KEYS))
+        if kind < 0.6:
+            return "[" + ", ".join(node(depth + 1) for _ in range(chance.randrange(4))) + "]"
+        return "{" + ", ".join(f"{chance.choice(KEYS)}: {node(depth + 1)}" for _ in range(chance.randrange(5))) + "}"
+
+    return "".join(f"{key}: {node(1)}\n" for key in ("name", "workload", "constraints", "objective", "network", "run"))
+
+
+def measurement_line(chance: random.Random) -> str:
+    counts = ("1", "2", "4", "8", "64", "1024", "2147483647", "9223372036854775807", "1e30", "10" * 20, "-1", "1.5")
+    seconds = ("0.2", "0.01", "5", "1e-9", "1e-300", "5e-324", "1e9", "1e300", "0", "-1", "null", "NaN", '"x"')
+    fields = {
+        "instance_type": chance.choice(('"g5.12xlarge"', '"g5.12xlarge"', '"p4d.24xlarge"', '"x9.large"', '"\\ud800"')),
+        "nodes": chance.choice(counts[: chance.choice((2, 2, 12))]),
+        "gpus_per_node": chance.choice(("4", "4", "8", "1", "1e30")),
+        "gpu_batch": chance.choice(counts[: chance.choice((5, 5, 12))]),
+        "accumulation_steps": chance.choice(counts[: chance.choice((3, 3, 12))]),
+        "precision": chance.choice(('"bf16"', '"bf16"', '"bf16"', '"fp16"', '"int3"')),
+        "step_seconds": chance.choice(seconds[: chance.choice((3, 3, 13))]),
+        "exposed_sync_seconds": chance.choice(("null", "0", "0.05", "1e300", "0.2", "1e-300")),
+        "startup_seconds": chance.choice(("null", "0", "120", "1e-300", chance.choice(seconds))),
+        "checkpoint_save_seconds": chance.choice(("null", "0", "3", "1e-300", chance.choice(seconds))),
+        "probe_usd": chance.choice(("null", "0", "0.4", "1e300")),
+    }
+    line = "{" + ", ".join(f'"{key}": {value}' for key, value in fields.items()) + "}\n"
+    return line if chance.random() < 0.95 else line[: chance.randrange(len(line))]

@@ -1,0 +1,88 @@
+"""What every test may use: the command in process, a job file to start from, and an environment of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from planner.cli import cli
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# A narrow search, so that planning it takes milliseconds.
+JOB = """\
+name: small
+workload:
+  dataset_samples: 1.28M
+  flops_per_sample: 24.6 GFLOP
+  parameters: 25.6M
+  activation_bytes_per_sample: 60MB
+  global_batch: 256..1024
+  target:
+    epochs: 90
+    reference_batch: 256
+constraints:
+  deadline: 24h
+  budget: $400
+  instance_types: ["g5.*"]
+  nodes: 1..2
+"""
+
+MEASUREMENT = (
+    '{"instance_type": "g5.12xlarge", "nodes": 1, "gpus_per_node": 4, "gpu_batch": 64, '
+    '"precision": "bf16", "step_seconds": 0.2}\n'
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files, docs/commands.md, README.md")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options come from SCAV_* too, and rich looks at the terminal's variables."""
+    for name in list(os.environ):
+        if name.startswith("SCAV_") or name in {"COLUMNS", "FORCE_COLOR", "NO_COLOR"}:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def run_scav(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    """`run_scav("plan", "job.yaml")` in an empty folder; an exception that is no ScavError fails the test."""
+
+    def run(*arguments: str | Path, cwd: Path = tmp_path) -> Result:
+        monkeypatch.chdir(cwd)
+        return CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def job_text() -> str:
+    return JOB
+
+
+@pytest.fixture
+def write_job(tmp_path: Path) -> Callable[..., Path]:
+    """`write_job({"24h": "-24h"})` replaces text of the small job and writes it to scav.yaml."""
+
+    def write(replacements: dict[str, str] | None = None, *, folder: Path = tmp_path) -> Path:
+        text = JOB
+        for old, new in (replacements or {}).items():
+            assert text.count(old) == 1, f"{old!r} is not once in the job"
+            text = text.replace(old, new)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "scav.yaml"
+        path.write_bytes(text.encode())
+        return path
+
+    return write
