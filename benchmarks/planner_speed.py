@@ -139,14 +139,16 @@ def as_markdown(result: dict[str, object]) -> str:
         f"| {row['candidates_per_second']:,.0f} | {row['peak_memory_mib']:.0f} |"
         for row in rows
     ]
-    lines += [
-        "",
-        f"Growth from {SCALES[0]}x to {SCALES[-1]}x candidates: {result['growth_over_linear']:.2f} of linear.",
+    planning = (
         f"`import sklearn`: {result['import_sklearn_seconds']:.3f} s. "
-        f"`scav plan` as a command: {result['whole_command_seconds']:.3f} s.",
+        f"`scav plan` as a command: {result['whole_command_seconds']:.3f} s."
+    )
+    help_text = (
         f"`scav --help`: {result['help_seconds'] * 1000:.0f} ms, {result['help_click_multiple']:.2f} times "
-        f'`python -c "import click"` ({result["import_click_seconds"] * 1000:.0f} ms).',
-    ]
+        f'`python -c "import click"` ({result["import_click_seconds"] * 1000:.0f} ms).'
+    )
+    growth = f"Growth from {SCALES[0]}x to {SCALES[-1]}x candidates: {result['growth_over_linear']:.2f} of linear."
+    lines += ["", growth, planning, help_text]
     return "\n".join(lines)
 
 

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, PositiveFloat, ValidationError
 
 from planner.catalog import Catalog, Precision
 from planner.contract import Contract
 from planner.errors import InputError
 
-NonNegativeFloat = Annotated[float, Field(ge=0)]
+# Bounds far outside anything real: beyond them arithmetic overflows where no sentence could explain it.
+Count = Annotated[int, Field(gt=0, le=2**24)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Usd = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Measurement(Contract):
@@ -21,19 +24,19 @@ class Measurement(Contract):
 
     schema_version: Literal[1] = 1
     instance_type: str
-    nodes: PositiveInt
-    gpus_per_node: PositiveInt
-    gpu_batch: PositiveInt = Field(description="samples per GPU and micro-step")
-    accumulation_steps: PositiveInt = 1
+    nodes: Count
+    gpus_per_node: Count
+    gpu_batch: Count = Field(description="samples per GPU and micro-step")
+    accumulation_steps: Count = 1
     precision: Precision
-    step_seconds: PositiveFloat = Field(description="one optimizer step, median over windows and ranks")
-    exposed_sync_seconds: NonNegativeFloat | None = Field(
-        default=None, description="the part of it that communication added"
+    step_seconds: Annotated[float, Field(ge=1e-6, le=1e9)] = Field(
+        description="one optimizer step, median over windows and ranks"
     )
+    exposed_sync_seconds: Seconds | None = Field(default=None, description="the part of it that communication added")
     peak_memory_bytes: PositiveFloat | None = None
-    checkpoint_save_seconds: NonNegativeFloat | None = None
-    startup_seconds: NonNegativeFloat | None = Field(default=None, description="from a bare node to the first step")
-    probe_usd: NonNegativeFloat | None = Field(default=None, description="what measuring this cost")
+    checkpoint_save_seconds: Seconds | None = None
+    startup_seconds: Seconds | None = Field(default=None, description="from a bare node to the first step")
+    probe_usd: Usd | None = Field(default=None, description="what measuring this cost")
 
 
 @dataclass(frozen=True, slots=True)

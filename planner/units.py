@@ -14,7 +14,7 @@ _DURATION_PART = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z]+)\s*", re.ASCII)
 _MONEY = re.compile(rf"\s*(?:\$\s*{_NUMBER}|{_NUMBER}\s*(?:USD|usd)?)\s*", re.ASCII)
 _RANGE = re.compile(r"\s*(\S*?)\s*\.\.\s*(\S*?)\s*", re.ASCII)
 
-_LARGEST = 1e30  # far above any real quantity, far below what overflows when two are multiplied
+_SMALLEST, _LARGEST = 1e-9, 1e30  # far outside any real quantity, far inside what overflows when two are multiplied
 _LONGEST = 100  # characters; on a megabyte of blanks the patterns above would take hours
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
@@ -135,6 +135,8 @@ def _positive(number: float, value: object) -> float:
         raise ValueError(f"{_shown(value)} is too large to be real")
     if number <= 0:
         raise ValueError(f"{_shown(value)} must be above zero")
+    if number < _SMALLEST:
+        raise ValueError(f"{_shown(value)} is too small to be real")
     return number
 
 

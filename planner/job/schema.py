@@ -26,7 +26,7 @@ class TrainingAmount(Contract):
     """How much training was, or is, enough."""
 
     samples: Samples | None = Field(default=None, description="samples processed until the target metric is reached")
-    epochs: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+    epochs: Annotated[float, Field(ge=1e-6, le=1e9)] | None = Field(
         default=None, description="the same as passes over the data set; give one of the two"
     )
 

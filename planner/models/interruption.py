@@ -14,6 +14,7 @@ from planner.models.prediction import Prediction
 
 CLUSTER_HOURS_BETWEEN_LOSSES = 10.0
 _SHORTEST_INTERVAL_SAVES = 5.0
+_SHORTEST_INTERVAL_SECONDS = 60.0
 _LONGEST_INTERVAL_SECONDS = 3600.0
 
 
@@ -29,4 +30,5 @@ def expected_losses(hours: float) -> float:
 def checkpoint_interval_seconds(save_seconds: float) -> float:
     """Young's and Daly's balance between saving too often and losing too much."""
     best = math.sqrt(2 * save_seconds * CLUSTER_HOURS_BETWEEN_LOSSES * 3600)
-    return min(max(best, _SHORTEST_INTERVAL_SAVES * save_seconds), _LONGEST_INTERVAL_SECONDS)
+    shortest = max(_SHORTEST_INTERVAL_SAVES * save_seconds, _SHORTEST_INTERVAL_SECONDS)
+    return min(max(best, shortest), _LONGEST_INTERVAL_SECONDS)

@@ -52,11 +52,10 @@ class Prediction:
         return self.p50 * np.exp(side * z)
 
     def probability_at_most(self, limit: float) -> Floats:
-        with np.errstate(divide="ignore"):  # a certain value has no width: it is below the limit or it is not
-            distance = np.log(limit / self.p50)
-            side = np.where(distance >= 0, np.log(self.p95 / self.p50), np.log(self.p50 / self.p05))
-            z = np.divide(distance, side, out=np.sign(distance) * np.inf, where=side > 0)
-        return np.asarray(ndtr(np.where(distance == 0, 0.0, z) * Z95))
+        distance = np.log(limit / self.p50)
+        side = np.where(distance >= 0, np.log(self.p95 / self.p50), np.log(self.p50 / self.p05))
+        certain = np.where(distance >= 0, np.inf, -np.inf)  # without a width it is below the limit or it is not
+        return np.asarray(ndtr(Z95 * np.divide(distance, side, out=certain, where=side > 0)))
 
     def times(self, other: Prediction) -> Prediction:
         """The product of independent quantities: their relative errors add in quadrature, not plainly."""

@@ -58,7 +58,7 @@ def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:
     dearer = candidate.usd_limit / choice.usd_limit
     slower = candidate.hours_limit / choice.hours_limit
     parts = [_ratio(dearer, "dearer", "cheaper"), _ratio(slower, "slower", "faster")]
-    return " and ".join(part for part in parts if part) or "as good; ties go by name"
+    return ", ".join(part for part in parts if part) or "as good; ties go by name"
 
 
 def _ratio(ratio: float, more: str, less: str) -> str:

@@ -90,7 +90,7 @@ def _alternatives(plan: Plan) -> str:
     if not plan.alternatives:
         return ""
     rows = [option_row(option, option.why_not) for option in plan.alternatives]
-    heading = ("cluster", "mix", "batch", "hours (p95)", "dollars (p95)", "why not")
+    heading = ("cluster", "on-demand + spot", "batch", "hours (p95)", "dollars (p95)", "why not")
     return f"## Alternatives\n\n{_table(heading, rows)}"
 
 

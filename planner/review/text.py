@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from planner.plan.schema import Choice, Limit, Option, Plan
 from planner.review.cost import Cost
-from planner.units import format_hours, format_probability, format_usd
+from planner.units import format_hours, format_percent, format_probability, format_usd
 
 WIDTH = 100
 _LABEL = 10
@@ -30,6 +30,7 @@ def plan_text(plan: Plan) -> str:
         _entry("Choice", choice_text(plan.choice)),
         _entry("Time", _columns(time)),
         _entry("Cost", _columns(cost)),
+        *([_entry("Spot", spot_text(plan))] if plan.choice.spot_count else []),
         _entry("Why", plan.reason),
     ]
     lines += [_entry("What if" if index == 0 else "", line) for index, line in enumerate(plan.sensitivity)]
@@ -65,6 +66,17 @@ def choice_text(choice: Choice) -> str:
     )
 
 
+def spot_text(plan: Plan) -> str:
+    """What the spot nodes are assumed to cost in time, so that nobody takes the price for free."""
+    rework = plan.estimate.breakdown.rework / plan.estimate.usd.p50
+    minutes = plan.choice.checkpoint_interval_seconds / 60
+    losses = plan.estimate.interruptions.mean
+    return (
+        f"{losses:.1f} losses of nodes expected, checkpoint every {minutes:.0f} min; rework and waiting "
+        f"take {format_percent(rework)} of the cost, as a flat assumption"
+    )
+
+
 def mix_text(on_demand_count: int, node_count: int) -> str:
     spot = node_count - on_demand_count
     return " + ".join(f"{n} {word}" for n, word in ((on_demand_count, "on-demand"), (spot, "spot")) if n)
@@ -73,9 +85,9 @@ def mix_text(on_demand_count: int, node_count: int) -> str:
 def option_row(option: Option, last: str) -> tuple[str, ...]:
     return (
         f"{option.node_count} x {option.instance_type}",
-        mix_text(option.on_demand_count, option.node_count),
+        f"{option.on_demand_count}+{option.node_count - option.on_demand_count}",
         f"{option.global_batch:,}",
-        f"{format_hours(option.hours.p50)} ({format_hours(option.hours.p95)})",
+        f"{_hours_cell(option.hours.p50)} ({_hours_cell(option.hours.p95)})",
         f"{format_usd(option.usd.p50)} ({format_usd(option.usd.p95)})",
         last,
     )
@@ -91,12 +103,17 @@ def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
 
 
 def _alternatives_table(plan: Plan) -> list[str]:
-    heading = ("", "cluster", "mix", "batch", "hours (p95)", "dollars (p95)", "why not")
+    heading = ("", "cluster", "od+spot", "batch", "hours (p95)", "dollars (p95)", "why not")
     rows = [
         (f"{_ordinal(index)}", *option_row(option, option.why_not))
         for index, option in enumerate(plan.alternatives, start=2)
     ]
-    return table([heading, *rows], "<<<>>><")
+    return table([heading, *rows], "<<>>>><")
+
+
+def _hours_cell(hours: float) -> str:
+    """Without a unit, which the heading names."""
+    return f"{hours:.2f}" if hours < 1 else f"{hours:,.1f}" if hours < 100 else f"{hours:,.0f}"
 
 
 def _ordinal(number: int) -> str:

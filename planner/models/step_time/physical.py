@@ -23,8 +23,8 @@ TERMS = ("compute", "launch", "link", "network")
 
 # Share of the dense peak that large matrix multiplications reach in training.
 FLOPS_EFFICIENCY = 0.45
-# Memory traffic of a sample, in units of the activations it keeps, at the full bandwidth of the data sheet. 17-20
-# puts ResNet-50 and BERT within a fifth of measured throughput on V100 to H100 (`benchmarks/cold_start.py`).
+# Memory traffic of a sample, in units of the activations it keeps, at the full bandwidth of the data sheet: training
+# of ResNet-50 and BERT is bound by it from V100 to H100. `benchmarks/cold_start.py` prints how well this holds.
 ACTIVATION_PASSES = 17.5
 LAUNCH_SECONDS = 0.004  # starting the kernels of one micro-step from Python
 OVERLAP = 2.0
