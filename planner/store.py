@@ -18,7 +18,7 @@ from typing import Any
 from planner import assets
 from planner.catalog import Catalog
 from planner.catalog.snapshot import parse_catalog
-from planner.errors import InputError
+from planner.errors import InputError, one_line
 from planner.job import JobFile, parse_job
 from planner.measurements import MeasurementFile, parse_measurements
 from planner.plan.schema import Plan, parse_plan
@@ -31,7 +31,7 @@ _CATALOG_FILE = re.compile(r"catalog-\d{4}-\d{2}-\d{2}\.json")
 
 def load_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text (byte {error.start})", file=str(path)) from None
     except (OSError, ValueError) as error:
@@ -40,13 +40,13 @@ def load_text(path: Path) -> str:
 
 def load_job(path: Path, overrides: Mapping[str, Any]) -> JobFile:
     """`path` is the file, or the folder that holds a scav.yaml."""
-    file = path / JOB_FILE if path.is_dir() else path
+    file = path / JOB_FILE if _is_folder(path) else path
     return parse_job(load_text(file), file=str(file), overrides=dict(overrides))
 
 
 def load_measurements(path: Path) -> tuple[MeasurementFile, str | None]:
     """With the text's hash; no file is no measurements."""
-    if not path.exists():
+    if not exists(path):
         return MeasurementFile(()), None
     text = load_text(path)
     return parse_measurements(text, file=str(path)), sha256(text)
@@ -57,7 +57,7 @@ def load_catalog(file: Path | None, *, beside: Path) -> tuple[Catalog, str, str]
     path = file or max(_snapshots(beside), default=assets.embedded_catalog())
     text = load_text(path)
     catalog = parse_catalog(text, file=str(path))
-    name = f"embedded {catalog.date}" if path == assets.embedded_catalog() else path.name
+    name = f"embedded {catalog.date}" if path == assets.embedded_catalog() else one_line(path.name)
     return catalog, name, sha256(text)
 
 
@@ -70,14 +70,17 @@ def load_catalog_by_hash(digest: str, *, beside: Path) -> tuple[Catalog, str, st
 
 
 def _snapshots(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not _is_folder(folder):
         return []
-    return sorted(path for path in folder.iterdir() if _CATALOG_FILE.fullmatch(path.name))
+    try:
+        return sorted(path for path in folder.iterdir() if _CATALOG_FILE.fullmatch(path.name))
+    except OSError as error:
+        raise InputError(f"cannot look for catalogues: {_reason(error)}", file=str(folder)) from None
 
 
 def load_plan(folder: Path) -> Plan:
     path = folder / PLAN_FILE
-    if folder.is_dir() and not path.exists():
+    if _is_folder(folder) and not exists(path):
         raise InputError(f"no {PLAN_FILE} here; `scav plan --out {folder}` writes one", file=str(folder))
     return parse_plan(load_text(path), file=str(path))
 
@@ -93,25 +96,20 @@ def write_workspace(folder: Path, files: Mapping[str, str]) -> None:
     with _readable_errors(folder):
         if folder.is_dir() and any(folder.iterdir()) and not (folder / PLAN_FILE).exists():
             raise InputError(f"not empty and without a {PLAN_FILE}; choose another folder", file=str(folder))
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            for name, text in files.items():
-                target = staging / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text, encoding="utf-8", newline="\n")
-            for name in files:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (staging / name).replace(folder / name)
-            for name in _left_over(folder, files):
-                (folder / name).unlink()
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+        with _made_or_removed(folder.parent):
+            staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+            try:
+                _write_files(staging / "new", files)
+                if folder.exists():
+                    _move_files(staging / "new", folder, files)
+                else:
+                    (staging / "new").rename(folder)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    with _readable_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with _readable_errors(path), _made_or_removed(path.parent):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         temporary = Path(name)
         try:
@@ -123,8 +121,56 @@ def write_text_atomically(path: Path, text: str) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def exists(path: Path) -> bool:
+    """False also where nothing may be looked at: reading or writing there says why."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _move_files(source: Path, folder: Path, files: Mapping[str, str]) -> None:
+    """What could stand in the way is met before anything is replaced."""
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (folder / name).is_dir():
+            raise InputError("is a folder, but scav writes a file of this name", file=str(folder / name))
+    for name in files:
+        (source / name).replace(folder / name)
+    for name in _left_over(folder, files):
+        (folder / name).unlink()
+
+
+@contextlib.contextmanager
+def _made_or_removed(folder: Path) -> Iterator[None]:
+    """The folder with its parents; those that were not there go again when the work in it fails."""
+    missing = [path for path in (folder, *folder.parents) if not exists(path)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def _holds(path: Path, text: str) -> bool:

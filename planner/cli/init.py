@@ -15,7 +15,7 @@ def command(folder: Path) -> None:
     from planner.errors import InputError
 
     path = folder / store.JOB_FILE
-    if path.exists():
+    if store.exists(path):
         raise InputError("already exists; scav init does not overwrite", file=str(path))
     store.write_text_atomically(path, assets.load_starter_job())
     click.echo(f"Wrote {path}. Describe your job there, then run: scav plan {folder}")

@@ -51,7 +51,11 @@ def command(
     from planner.plan import format_plan, make_plan
     from planner.render import MODULE, WORKSPACE, render_workspace
 
-    given = {key: list(value) if isinstance(value, tuple) else value for key, value in overrides.items() if value}
+    given = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in overrides.items()
+        if value not in (None, ())
+    }
     inputs = _inputs(job, given, catalog_file, out if frozen else None)
     plan = make_plan(inputs)
     files = render_workspace(
@@ -101,7 +105,7 @@ def _catalog(file: Path | None, folder: Path, frozen_to: Path | None) -> tuple[C
     from planner import store
     from planner.errors import InputError
 
-    if frozen_to is None or file is not None or not (frozen_to / store.PLAN_FILE).exists():
+    if frozen_to is None or file is not None or not store.exists(frozen_to / store.PLAN_FILE):
         return store.load_catalog(file, beside=folder)
     earlier = store.load_plan(frozen_to).inputs
     found = store.load_catalog_by_hash(earlier.catalog_sha256, beside=folder)

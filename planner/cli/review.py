@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
 
 from planner.cli.options import workspace_argument
+
+
+def _finite(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """NaN passes click's ranges, and no cost exceeds it: a gate that lets everything through."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter("must be a finite number")
+    return value
+
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("review")
@@ -19,8 +30,8 @@ from planner.cli.options import workspace_argument
     show_default=True,
     help="For a terminal, a pull request or a policy gate.",
 )
-@click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="Exit 4 when the p95 dollars exceed this.")
-@click.option("--max-hours", type=click.FloatRange(min=0, min_open=True), help="Exit 4 when the p95 hours exceed this.")
+@click.option("--max-usd", type=POSITIVE, callback=_finite, help="Exit 4 when the p95 dollars exceed this.")
+@click.option("--max-hours", type=POSITIVE, callback=_finite, help="Exit 4 when the p95 hours exceed this.")
 @click.option("--against", metavar="DIR", type=click.Path(path_type=Path), help="Show what changed since this plan.")
 def command(workspace: Path, form: str, max_usd: float | None, max_hours: float | None, against: Path | None) -> None:
     """Review the cost of the plan in DIR."""

@@ -26,20 +26,23 @@ class JobFile:
     job: Job
     file: str
     lines: dict[KeyPath, int]
+    overridden: frozenset[KeyPath] = frozenset()
 
     def error(self, path: KeyPath, message: str) -> InputError:
-        return InputError(message, file=self.file, line=_line(self.lines, path), key=_dotted(path))
+        return _error(message, path, self.file, self.lines, self.overridden)
 
 
 def parse_job(text: str, *, file: str, overrides: dict[str, Any] | None = None) -> JobFile:
     """`overrides` replace keys of `constraints` and `objective`, as the command line's options do."""
     tree, lines = _read_yaml(text, file)
+    overridden = frozenset((key,) if key == "objective" else ("constraints", key) for key in overrides or {})
     if overrides:
         tree = _with_overrides(tree, overrides)
     try:
-        return JobFile(job=Job.model_validate(tree), file=file, lines=lines)
+        return JobFile(job=Job.model_validate(tree), file=file, lines=lines, overridden=overridden)
     except ValidationError as error:
-        raise _first_error(error, file, lines) from None
+        path, message = _first_fault(error)
+        raise _error(message, path, file, lines, overridden) from None
 
 
 def _with_overrides(tree: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +115,15 @@ def _scalar(text: str) -> str | None:
     return None if text in _NULLS else text
 
 
-def _first_error(error: ValidationError, file: str, lines: dict[KeyPath, int]) -> InputError:
+def _error(
+    message: str, path: KeyPath, file: str, lines: dict[KeyPath, int], overridden: frozenset[KeyPath]
+) -> InputError:
+    if path[:1] in overridden or path[:2] in overridden:
+        return InputError(message, file="command line", key=_dotted(path))
+    return InputError(message, file=file, line=_line(lines, path), key=_dotted(path))
+
+
+def _first_fault(error: ValidationError) -> tuple[KeyPath, str]:
     details = error.errors(include_url=False)
     # A mistyped key also leaves its right spelling missing: naming the typo explains both.
     first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
@@ -120,7 +131,7 @@ def _first_error(error: ValidationError, file: str, lines: dict[KeyPath, int]) -
     message = _sentence(first, path)
     if len(details) > 1:
         message += f" (and {len(details) - 1} more)"
-    return InputError(message, file=file, line=_line(lines, path), key=_dotted(path))
+    return path, message
 
 
 def _sentence(detail: ErrorDetails, path: KeyPath) -> str:
