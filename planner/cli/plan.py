@@ -118,10 +118,12 @@ def _catalog(file: Path | None, folder: Path, frozen_to: Path | None) -> tuple[C
 
 
 def _check(out: Path, stale: list[str]) -> None:
-    from planner.errors import StaleWorkspace
+    from planner.errors import StaleWorkspace, one_line
 
     if stale:
-        raise StaleWorkspace(f"{out} is out of date ({', '.join(stale)}); run scav plan and commit the result")
+        more = f" and {len(stale) - 5} more" if len(stale) > 5 else ""
+        files = f"{', '.join(stale[:5])}{more}"
+        raise StaleWorkspace(f"{one_line(str(out))} is out of date ({files}); run scav plan and commit the result")
     click.echo(f"{out} is up to date")
 
 
