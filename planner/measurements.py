@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -84,10 +85,8 @@ def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str |
 
 def median(values: Sequence[float | None]) -> float | None:
     """The middle of what was measured; None when nothing was."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return None
-    return (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _is_json(line: str) -> bool:

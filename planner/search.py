@@ -8,7 +8,8 @@ That is how millions of candidates are compared exactly without a row for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,98 +72,94 @@ class Candidate(NamedTuple):
         return self.hours.scaled(self.hourly_usd)
 
 
-@dataclass(slots=True)
-class Exclusions:
-    """Why instance types took no part, for the day nothing is left."""
-
-    precision: list[str] = field(default_factory=list)
-    memory: list[str] = field(default_factory=list)
-    price: list[str] = field(default_factory=list)
-    quota_or_batch: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """The union of the fronts, fastest first, and what it was drawn from."""
 
     finalists: tuple[Candidate, ...]
     candidate_count: int
-    exclusions: Exclusions
+    left_out: Counter[str]  # how many instance types took no part, by the reason
 
 
 def search(
-    job: Job,
-    catalog: Catalog,
-    kinds: Sequence[InstanceType],
-    regions: tuple[str, ...],
-    predictors: Predictors,
+    job: Job, catalog: Catalog, kinds: Sequence[InstanceType], regions: tuple[str, ...], predictors: Predictors
 ) -> SearchResult:
     """Compare every candidate on these instance types and regions."""
-    finalists: list[Candidate] = []
-    exclusions = Exclusions()
-    candidate_count = 0
+    blocks = _Blocks(job=job, catalog=catalog, regions=regions, predictors=predictors)
     for gpu_count in sorted({kind.gpu_count for kind in kinds}):
         grid = batch_grid(gpu_count, job.constraints.nodes, job.workload.global_batch)
         samples = predictors.samples(grid.global_batch)
         for kind in (kind for kind in kinds if kind.gpu_count == gpu_count):
-            block = _evaluate(job, catalog, kind, regions, predictors, grid, samples, exclusions)
-            candidate_count += block[0]
-            finalists += block[1]
-    finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
-    return SearchResult(finalists=tuple(finalists), candidate_count=candidate_count, exclusions=exclusions)
-
-
-def _evaluate(
-    job: Job,
-    catalog: Catalog,
-    kind: InstanceType,
-    regions: tuple[str, ...],
-    predictors: Predictors,
-    grid: BatchGrid,
-    samples: Prediction,
-    exclusions: Exclusions,
-) -> tuple[int, list[Candidate]]:
-    """All candidates of one instance type: how many, and the front of each market."""
-    gpu = catalog.gpu_of(kind)
-    if job.workload.precision not in gpu.dense_tflops and job.workload.precision != "tf32":
-        exclusions.precision.append(kind.name)
-        return 0, []
-    offers = offers_by_market(catalog, kind, regions, job.workload.checkpoint_bytes_or_default)
-    if not offers["on_demand"]:
-        exclusions.price.append(kind.name)
-        return 0, []
-    configurations = Configurations(
-        instance_type=kind,
-        gpu=gpu,
-        nodes=grid.nodes,
-        gpu_batch=grid.gpu_batch,
-        accumulation_steps=grid.accumulation_steps,
+            reason = blocks.add(kind, grid, samples)
+            blocks.left_out.update([reason] if reason else [])
+    blocks.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
+    return SearchResult(
+        finalists=tuple(blocks.finalists), candidate_count=blocks.candidate_count, left_out=blocks.left_out
     )
-    fits = predictors.fits(configurations)
-    if len(fits) and not fits.any():
-        exclusions.memory.append(kind.name)
-        return 0, []
-    configurations, samples = configurations.at(fits), samples.at(fits)
-    steps = samples.scaled(1.0 / configurations.global_batch)
-    busy = predictors.step_seconds(configurations).times(steps).scaled((1 + predictors.checkpoint_share) / 3600)
-    candidate_count, finalists = 0, []
-    for market in MARKETS:
-        if not _allowed(market, job, predictors) or not offers[market]:
-            continue
-        rows = within_quota(kind, configurations.nodes, market, job.constraints)
-        hours = busy.at(rows) if market == "on_demand" else busy.at(rows).times(predictors.spot_slowdown)
-        hours = hours.scaled(1.0, predictors.startup_seconds / 3600)
-        candidate_count += len(hours.p50) * len(offers[market])
-        finalists += _front_of_market(configurations.at(rows), hours, offers[market], job.constraints.confidence)
-    if not candidate_count:
-        exclusions.quota_or_batch.append(kind.name)
-    return candidate_count, finalists
 
 
-def _allowed(market: Market, job: Job, predictors: Predictors) -> bool:
-    if market == "spot":
-        return job.constraints.spot != "never" and predictors.spot_allowed
-    return job.constraints.spot != "always"
+@dataclass(slots=True, kw_only=True)
+class _Blocks:
+    """Collects the fronts, one instance type after the other."""
+
+    job: Job
+    catalog: Catalog
+    regions: tuple[str, ...]
+    predictors: Predictors
+    finalists: list[Candidate] = field(default_factory=list)
+    candidate_count: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: InstanceType, grid: BatchGrid, samples: Prediction) -> str | None:
+        """Why the type takes no part, if it does not."""
+        gpu, workload = self.catalog.gpu_of(kind), self.job.workload
+        if workload.precision not in gpu.dense_tflops and workload.precision != "tf32":
+            return "have no units for this precision"
+        offers = offers_by_market(self.catalog, kind, self.regions, workload.checkpoint_bytes_or_default)
+        if not offers["on_demand"]:
+            return "are not sold on demand in these regions"
+        configurations = Configurations(
+            instance_type=kind,
+            gpu=gpu,
+            nodes=grid.nodes,
+            gpu_batch=grid.gpu_batch,
+            accumulation_steps=grid.accumulation_steps,
+        )
+        fits = self.predictors.fits(configurations)
+        if len(fits) and not fits.any():
+            return "have too little GPU memory for the smallest local batch"
+        count_before = self.candidate_count
+        self._add_markets(configurations.at(fits), samples.at(fits), offers)
+        took_part = self.candidate_count > count_before
+        return None if took_part else "exceed the quotas, the spot policy or the batch range"
+
+    def _add_markets(
+        self, configurations: Configurations, samples: Prediction, offers: Mapping[Market, Offers]
+    ) -> None:
+        constraints = self.job.constraints
+        busy = self._busy_hours(configurations, samples)
+        for market in MARKETS:
+            if not self._may_buy(market) or not offers[market]:
+                continue
+            rows = within_quota(configurations.instance_type, configurations.nodes, market, constraints)
+            hours = busy.at(rows)
+            if market == "spot":
+                hours = hours.times(self.predictors.spot_slowdown)
+            hours = hours.scaled(1.0, shift=self.predictors.startup_seconds / 3600)
+            self.candidate_count += len(hours.p50) * len(offers[market])
+            self.finalists += _front_of_market(configurations.at(rows), hours, offers[market], constraints.confidence)
+
+    def _busy_hours(self, configurations: Configurations, samples: Prediction) -> Prediction:
+        """Steps and checkpoints, without start-up and without losing nodes."""
+        steps = samples.scaled(1.0 / configurations.global_batch)
+        seconds = self.predictors.step_seconds(configurations).times(steps)
+        return seconds.scaled((1 + self.predictors.checkpoint_share) / 3600)
+
+    def _may_buy(self, market: Market) -> bool:
+        policy = self.job.constraints.spot
+        if market == "spot":
+            return policy != "never" and self.predictors.spot_allowed
+        return policy != "always"
 
 
 def _front_of_market(

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.option("--region", "regions", multiple=True, help="Replace the job's regions; repeatable, or all.")
 @click.option("--instance-type", "instance_types", multiple=True, help="Replace the job's types: g5.*, A100:80GB:8.")
 @catalog_option
-@click.option("--frozen", is_flag=True, help="Keep the catalogue that the plan in --out was made with.")
+@click.option(
+    "--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Keep the catalogue that the plan in --out was made with."
+)
 @click.option("--check", is_flag=True, help="Write nothing; exit 5 when --out does not follow from its inputs.")
 @json_option
 @click.option("--plot", is_flag=True, help="Draw hours against dollars of the Pareto front.")

@@ -37,7 +37,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
     found = search(job, catalog, _kinds(inputs), _regions(inputs), _predictors(job, models))
     candidate = choose(feasible(found.finalists, job), job.objective_or_default)
     if candidate is None:
-        raise wording.nothing_feasible(found.finalists, found.exclusions, job)
+        raise wording.nothing_feasible(found.finalists, found.left_out, job)
     account = Account(
         job=job,
         catalog=catalog,

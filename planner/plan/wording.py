@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from planner.errors import NoFeasiblePlan
 from planner.job import Job
 from planner.job.schema import Objective
 from planner.measurements import Measurement
-from planner.search import Candidate, Exclusions, excess, feasible, preference
+from planner.search import Candidate, excess, feasible, preference
 from planner.units import format_count, format_hours, format_percent, format_usd
 
 
@@ -112,10 +113,11 @@ def cluster(candidate: Candidate) -> str:
     return f"{candidate.nodes} x {candidate.instance_type}"
 
 
-def nothing_feasible(finalists: Sequence[Candidate], exclusions: Exclusions, job: Job) -> NoFeasiblePlan:
+def nothing_feasible(finalists: Sequence[Candidate], left_out: Counter[str], job: Job) -> NoFeasiblePlan:
     """Two nearest misses on different instance types, and what each would need."""
     if not finalists:
-        return NoFeasiblePlan(f"no feasible plan: {_left_out(exclusions)}")
+        reasons = "; ".join(f"{count} instance types {reason}" for reason, count in left_out.items())
+        return NoFeasiblePlan(f"no feasible plan: {reasons}")
     ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
     nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]
     lines = [f"no feasible plan at {job.constraints.confidence * 100:g} % confidence; the nearest misses:"]
@@ -131,13 +133,3 @@ def _miss(row: Candidate, job: Job) -> str:
     if budget and row.usd_limit > budget:
         needs.append(f"a budget of {format_usd(row.usd_limit)} instead of {format_usd(budget)}")
     return f"{cluster(row)} ({row.market.replace('_', '-')}): {' and '.join(needs)}"
-
-
-def _left_out(exclusions: Exclusions) -> str:
-    reasons = [
-        (exclusions.precision, "have no units for this precision"),
-        (exclusions.memory, "have too little GPU memory for one sample"),
-        (exclusions.price, "are not sold on demand in these regions"),
-        (exclusions.quota_or_batch, "exceed the quotas, the spot policy or the batch range"),
-    ]
-    return "; ".join(f"{len(names)} instance types {reason}" for names, reason in reasons if names)

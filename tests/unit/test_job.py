@@ -68,7 +68,8 @@ def test_the_starter_file_is_valid_as_it_stands_and_with_its_comments_taken_off(
 
 def _is_setting(line):
     """A commented-out key or list item, not a sentence."""
-    return line.lstrip().startswith(("# -", "#   ")) or line.lstrip(" #").split(" ")[0].rstrip().endswith(":")
+    line = line.lstrip()
+    return line.startswith("# -") or (line.startswith("#") and line.lstrip(" #").split(" ")[0].endswith((":", "-")))
 
 
 def test_only_a_budget_means_the_fastest(changed):

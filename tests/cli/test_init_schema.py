@@ -1,0 +1,62 @@
+"""`scav init` and `scav schema`: a job file to start from, and the formats as JSON Schema."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from conftest import MEASUREMENT
+from planner import assets
+
+
+def test_init_writes_a_file_that_plans_as_it_stands(run_scav, tmp_path):
+    result = run_scav("init", "job")
+    assert result.stdout == "Wrote job/scav.yaml. Describe your job there, then run: scav plan job\n"
+    assert (tmp_path / "job" / "scav.yaml").read_text(encoding="utf-8") == assets.load_starter_job()
+    planned = run_scav("plan", "job", "--instance-type", "g5.*", "--nodes", "1..2", "--deadline", "60d")
+    assert planned.exit_code == 0, planned.stderr
+
+
+def test_init_writes_here_by_default(run_scav, tmp_path):
+    assert run_scav("init").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["scav.yaml"]
+
+
+def schema(run_scav, name):
+    loaded = json.loads(run_scav("schema", name).stdout)
+    jsonschema.Draft202012Validator.check_schema(loaded)
+    return loaded
+
+
+@pytest.mark.parametrize("name", ["job", "measurement", "plan", "cost", "catalog"])
+def test_every_schema_is_one_and_is_closed(run_scav, name):
+    loaded = schema(run_scav, name)
+    assert loaded["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert loaded["additionalProperties"] is False
+
+
+def test_what_scav_reads_and_writes_follows_its_schema(run_scav, write_job, tmp_path):
+    path = write_job()
+    plan_json = run_scav("plan", "--json").stdout
+    assert plan_json == (tmp_path / "scav-plan" / "scav.plan.json").read_text(encoding="utf-8")
+    documents = {
+        "job": yaml.safe_load(path.read_text(encoding="utf-8")),
+        "measurement": json.loads(MEASUREMENT),
+        "plan": json.loads(plan_json),
+        "cost": json.loads(run_scav("review", "scav-plan", "--format", "json", "--max-usd", "9").stdout),
+        "catalog": json.loads(assets.embedded_catalog().read_text(encoding="utf-8")),
+    }
+    for name, document in documents.items():
+        jsonschema.validate(document, schema(run_scav, name), format_checker=jsonschema.FormatChecker())
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**document, "surprise": 1}, schema(run_scav, name))
+
+
+def test_the_schema_describes_what_a_user_writes_and_not_what_it_becomes(run_scav):
+    properties = schema(run_scav, "job")["$defs"]["Constraints"]["properties"]
+    assert "deadline" in properties
+    assert "deadline_hours" not in properties
+    assert "24h" in json.dumps(properties["deadline"])
