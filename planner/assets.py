@@ -21,15 +21,25 @@ def load_starter_job() -> str:
     return (_asset_folder("templates") / "job" / "scav.yaml").read_text(encoding="utf-8")
 
 
+def probes_parent() -> Path:
+    """The folder from which `import probes` works: that of the package itself, in a wheel and in a checkout."""
+    return _PACKAGE.parent
+
+
 def load_module(name: str) -> dict[str, str]:
-    """A Terraform module's files by relative path, without its tests and whatever Terraform left behind."""
+    """A Terraform module's files by relative path, without its tests and whatever Terraform and Python left behind."""
     folder = _asset_folder("modules") / name
     paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {
         path.as_posix(): (folder / path).read_text(encoding="utf-8")
         for path in paths
-        if path.parts[0] != "tests" and not any(part.startswith(".terraform") for part in path.parts)
+        if path.parts[0] != "tests" and not any(_is_debris(part) for part in path.parts)
     }
+
+
+def _is_debris(name: str) -> bool:
+    """pip compiles every .py file of a wheel that it installs, those of modules too."""
+    return name == "__pycache__" or name.startswith(".terraform") or ".tfstate" in name
 
 
 def _asset_folder(kind: str) -> Path:

@@ -3,8 +3,10 @@
 ScavError                 exit 1
 ├── InputError            exit 1   a file or option says something that cannot be; carries where
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
-├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows
-└── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
+├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
+├── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
+└── TerraformFailed       exit 1   our sentence, then Terraform's own message in full
+    └── TerraformInterrupted  exit 130   it was asked to stop, stopped in order and saved its state
 """
 
 from __future__ import annotations
@@ -39,6 +41,18 @@ class GuardrailExceeded(ScavError):
 
 class StaleWorkspace(ScavError):
     exit_code = 5
+
+
+class TerraformFailed(ScavError):
+    """Spans lines: nothing of what Terraform said is left out or reworded."""
+
+    def __init__(self, sentence: str, terraform_message: str = ""):
+        self.sentence, self.terraform_message = sentence, terraform_message
+        super().__init__(f"{sentence}\n\n{terraform_message}" if terraform_message else sentence)
+
+
+class TerraformInterrupted(TerraformFailed):
+    exit_code = 130
 
 
 def one_line(text: str, limit: int = 400) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, ValidationError
+from pydantic import Field, ValidationError
 
 from planner.catalog import Catalog, Precision
 from planner.contract import Contract
@@ -18,26 +18,63 @@ from planner.errors import InputError
 Count = Annotated[int, Field(gt=0, le=2**24)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Usd = Annotated[float, Field(ge=0, le=1e9)]
+Bytes = Annotated[float, Field(gt=0, le=1e18)]
+Samples = Annotated[float, Field(gt=0, le=1e18)]
+
+
+class AllReduce(Contract):
+    """One all-reduce on its own, on the slowest process."""
+
+    bytes: Bytes
+    seconds: Annotated[Seconds, Field(gt=0)]
+
+
+class GradientNoise(Contract):
+    """The gradient noise scale in samples, with its 90 % interval, at one point of the training."""
+
+    scale: Samples
+    low: Annotated[float, Field(ge=0, le=1e18)]
+    high: Samples
+    groups: Count
+    reached: bool = Field(description="whether the interval is within 20 % of the estimate")
+    at_step: Annotated[int, Field(ge=0)] = Field(description="how many steps the model had been trained")
 
 
 class Measurement(Contract):
-    """One measured window of training at one configuration."""
+    """One probe: windows of training steps at one configuration, and what was measured beside them."""
 
     schema_version: Literal[1] = 1
-    instance_type: str
+    instance_type: str = Field(description="of the catalogue, or `local` for a machine that is not")
     nodes: Count
     gpus_per_node: Count
     gpu_batch: Count = Field(description="samples per GPU and micro-step")
     accumulation_steps: Count = 1
     precision: Precision
     step_seconds: Annotated[float, Field(ge=1e-6, le=1e9)] = Field(
-        description="one optimizer step, median over windows and ranks"
+        description="one optimizer step, median over windows, slowest rank"
     )
-    exposed_sync_seconds: Seconds | None = Field(default=None, description="the part of it that communication added")
-    peak_memory_bytes: PositiveFloat | None = None
+    step_seconds_p90: Seconds | None = None
+    window_variation: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        default=None, description="spread between windows over their median; above 0.1 the machine was busy"
+    )
+    windows: Count | None = None
+    exposed_sync_seconds: Seconds | None = Field(
+        default=None, description="the part of a step that communication added"
+    )
+    data_wait_seconds: Seconds | None = Field(default=None, description="waiting for input, per step")
+    allreduce: tuple[AllReduce, ...] = ()
+    noise: GradientNoise | None = None
+    parameters: Annotated[int, Field(gt=0, le=10**15)] | None = None
+    gradient_bytes: Bytes | None = None
+    peak_memory_bytes: Bytes | None = None
     checkpoint_save_seconds: Seconds | None = None
-    startup_seconds: Seconds | None = Field(default=None, description="from a bare node to the first step")
+    checkpoint_restore_seconds: Seconds | None = None
+    checkpoint_bytes: Bytes | None = None
+    startup_seconds: Seconds | None = Field(default=None, description="from the launch to the first step")
     probe_usd: Usd | None = Field(default=None, description="what measuring this cost")
+    hardware: dict[str, str | int | float | None] = {}
+    software: dict[str, str] = {}
+    image_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

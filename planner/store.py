@@ -80,7 +80,7 @@ def _snapshots(folder: Path) -> list[Path]:
 
 def load_plan(folder: Path) -> Plan:
     path = folder / PLAN_FILE
-    if _is_folder(folder) and not exists(path):
+    if _is_folder(folder) and not exists(path, or_hidden=True):
         raise InputError(f"no {PLAN_FILE} here; `scav plan --out {folder}` writes one", file=str(folder))
     return parse_plan(load_text(path), file=str(path))
 
@@ -108,6 +108,17 @@ def write_workspace(folder: Path, files: Mapping[str, str]) -> None:
                 shutil.rmtree(staging, ignore_errors=True)
 
 
+def append_line(path: Path, line: str) -> None:
+    """Whole or not at all, as far as a file system can: what a killed writer left of a last line goes first."""
+    with _readable_errors(path), path.open("ab+") as stream:
+        stream.seek(0)
+        end = stream.read().rfind(b"\n") + 1
+        stream.truncate(end)
+        stream.write(line.encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     with _readable_errors(path), _made_or_removed(path.parent):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -121,12 +132,12 @@ def write_text_atomically(path: Path, text: str) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def exists(path: Path) -> bool:
-    """False also where nothing may be looked at: reading or writing there says why."""
+def exists(path: Path, *, or_hidden: bool = False) -> bool:
+    """`or_hidden` is the answer where nothing may be looked at: reading or writing there then says why."""
     try:
         return path.exists()
     except OSError:
-        return False
+        return or_hidden
 
 
 def sha256(text: str) -> str:

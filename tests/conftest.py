@@ -72,6 +72,12 @@ def job_text() -> str:
 
 
 @pytest.fixture
+def measurement_line() -> str:
+    """A line of measurements.jsonl that fits the small job."""
+    return MEASUREMENT
+
+
+@pytest.fixture
 def write_job(tmp_path: Path) -> Callable[..., Path]:
     """`write_job({"24h": "-24h"})` replaces text of the small job and writes it to scav.yaml."""
 

@@ -19,7 +19,7 @@ resource "aws_autoscaling_group" "nodes" {
   # The world size is fixed: a replacement before the old node is gone would have no place in it.
   capacity_rebalance = false
   # Moving a healthy node to balance zones would interrupt training.
-  suspended_processes = ["AZRebalance"]
+  suspended_processes = concat(["AZRebalance"], var.replace_lost_nodes ? [] : ["ReplaceUnhealthy"])
   # Spot capacity may take hours; a pipeline must not wait for it.
   wait_for_capacity_timeout = "0"
 
@@ -87,6 +87,18 @@ resource "aws_autoscaling_group" "nodes" {
     precondition {
       condition     = !contains(var.instance_type_overrides, var.instance_type)
       error_message = "instance_type_overrides must not repeat instance_type = ${var.instance_type}."
+    }
+    precondition {
+      condition     = var.capacity_reservation_id == null || var.on_demand_count == var.node_count
+      error_message = "A capacity reservation holds on-demand nodes: set on_demand_count = node_count = ${var.node_count}, or capacity_reservation_id = null."
+    }
+    precondition {
+      condition     = var.capacity_reservation_id == null || length(var.instance_type_overrides) == 0
+      error_message = "A capacity reservation holds one instance type: empty instance_type_overrides, or set capacity_reservation_id = null."
+    }
+    precondition {
+      condition     = var.capacity_reservation_id == null || !var.placement_group
+      error_message = "The reservation decides where the nodes are: set placement_group = false, or capacity_reservation_id = null."
     }
     precondition {
       condition     = var.efa_interfaces == 0 || var.node_count == 1 || length(local.zone_ids) <= 1

@@ -1,6 +1,8 @@
 # An alert, and hours late, as billing data is; max_runtime_seconds is what stops the run.
 # It counts nothing until scav-run is activated as a cost allocation tag of the account.
 resource "aws_budgets_budget" "run" {
+  count = var.budget_usd == null ? 0 : 1
+
   name        = local.name
   budget_type = "COST"
   # A monthly budget would begin again in the middle of a run.

@@ -69,8 +69,11 @@ locals {
       Sid    = "EndRun"
       Effect = "Allow"
       Action = ["autoscaling:SetDesiredCapacity"]
-      # By name: the group depends on this policy. The star stands for the ID that AWS gives to the group.
-      Resource  = ["arn:${local.partition}:autoscaling:${local.region}:${local.account_id}:autoScalingGroup:*:autoScalingGroupName/${local.name}"]
+      # By name: the groups depend on this policy. The star stands for the ID that AWS gives to a group.
+      Resource = [
+        for name in concat([local.name], var.checkpoint_tier == null ? [] : [local.memory_name]) :
+        "arn:${local.partition}:autoscaling:${local.region}:${local.account_id}:autoScalingGroup:*:autoScalingGroupName/${name}"
+      ]
       Condition = {}
     },
   ]

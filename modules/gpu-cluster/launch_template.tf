@@ -51,7 +51,7 @@ resource "aws_launch_template" "node" {
   instance_initiated_shutdown_behavior = "terminate"
   update_default_version               = true
   ebs_optimized                        = true
-  user_data                            = base64encode(local.user_data)
+  user_data                            = local.user_data.gpu
   tags                                 = local.tags
 
   iam_instance_profile {
@@ -92,6 +92,16 @@ resource "aws_launch_template" "node" {
     }
   }
 
+  dynamic "capacity_reservation_specification" {
+    for_each = var.capacity_reservation_id == null ? [] : [var.capacity_reservation_id]
+
+    content {
+      capacity_reservation_target {
+        capacity_reservation_id = capacity_reservation_specification.value
+      }
+    }
+  }
+
   dynamic "tag_specifications" {
     for_each = toset(["instance", "volume", "network-interface"])
 
@@ -123,8 +133,8 @@ resource "aws_launch_template" "node" {
       error_message = "${each.value} has at most ${data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces} EFA interfaces, but efa_interfaces = ${var.efa_interfaces}."
     }
     precondition {
-      condition     = length(local.user_data) <= 16384
-      error_message = "The user data has ${length(local.user_data)} bytes; EC2 allows 16384. Shorten container_command."
+      condition     = local.user_data_bytes.gpu <= 16384
+      error_message = "The user data has ${local.user_data_bytes.gpu} bytes; EC2 allows 16384. Shorten container_command."
     }
   }
 }

@@ -3,6 +3,11 @@ output "autoscaling_group_name" {
   value       = aws_autoscaling_group.nodes.name
 }
 
+output "memory_autoscaling_group_name" {
+  description = "Auto Scaling group of the memory nodes; null without checkpoint_tier."
+  value       = one(aws_autoscaling_group.memory[*].name)
+}
+
 output "launch_template_id" {
   description = "Launch template of instance_type."
   value       = aws_launch_template.node[var.instance_type].id
@@ -33,6 +38,16 @@ output "checkpoint_uri" {
   value       = local.checkpoint_uri
 }
 
+output "results_uri" {
+  description = "Where files that the job writes to SCAV_RESULTS_DIR are, by instance."
+  value       = "s3://${local.bucket_name}/${var.run_id}/results"
+}
+
+output "heartbeats_uri" {
+  description = "Where each node says what it is doing."
+  value       = "s3://${local.bucket_name}/${var.run_id}/heartbeats"
+}
+
 output "log_group_name" {
   description = "CloudWatch log group of the run."
   value       = aws_cloudwatch_log_group.run.name
@@ -58,5 +73,6 @@ output "plan_summary" {
     placement_group      = var.placement_group
     max_runtime_seconds  = var.max_runtime_seconds
     budget_usd           = var.budget_usd
+    checkpoint_tier      = var.checkpoint_tier
   }
 }

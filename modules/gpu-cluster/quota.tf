@@ -1,4 +1,4 @@
-# Warnings, not errors: a quota can be raised while the plan is reviewed, and reading it may not be allowed.
+# Warnings, not errors: a quota can be raised while the plan is reviewed.
 
 locals {
   family = regex("^[a-z]+", var.instance_type)
@@ -10,30 +10,36 @@ locals {
     spot      = startswith(var.instance_type, "p5") ? "L-C4BD4855" : lookup({ p = "L-7212CCBC" }, local.family, "L-3819A6DF")
   }
   # Where the quota is known. Elsewhere the check passes: the spot quota of P6 is not documented.
-  on_demand_quota_known = contains(["g", "gr", "p", "vt"], local.family)
-  spot_quota_known      = local.on_demand_quota_known && !startswith(var.instance_type, "p6")
+  quota_known = {
+    on_demand = contains(["g", "gr", "p", "vt"], local.family)
+    spot      = contains(["g", "gr", "p", "vt"], local.family) && !startswith(var.instance_type, "p6")
+  }
+  vcpus_needed = {
+    on_demand = var.on_demand_count * local.vcpus
+    spot      = (var.node_count - var.on_demand_count) * local.vcpus
+  }
+  vcpus_allowed = { for option, quota in data.aws_servicequotas_service_quota.vcpus : option => quota.value }
+}
+
+# Not inside the checks: Terraform would plan to read it again at every apply, and a plan without changes
+# would end with exit code 2, which pipelines take for drift.
+data "aws_servicequotas_service_quota" "vcpus" {
+  for_each = { for option, code in local.quota_codes : option => code if var.check_quotas && local.quota_known[option] }
+
+  service_code = "ec2"
+  quota_code   = each.value
 }
 
 check "on_demand_quota" {
-  data "aws_servicequotas_service_quota" "on_demand" {
-    service_code = "ec2"
-    quota_code   = local.quota_codes.on_demand
-  }
-
   assert {
-    condition     = !local.on_demand_quota_known || var.on_demand_count * local.vcpus <= data.aws_servicequotas_service_quota.on_demand.value
-    error_message = "${var.on_demand_count} on-demand ${var.instance_type} need ${var.on_demand_count * local.vcpus} vCPUs; quota ${local.quota_codes.on_demand} allows ${data.aws_servicequotas_service_quota.on_demand.value} in ${local.region}. Ask for more in Service Quotas."
+    condition     = local.vcpus_needed.on_demand <= lookup(local.vcpus_allowed, "on_demand", local.vcpus_needed.on_demand)
+    error_message = "${var.on_demand_count} on-demand ${var.instance_type} need ${local.vcpus_needed.on_demand} vCPUs; quota ${local.quota_codes.on_demand} allows ${lookup(local.vcpus_allowed, "on_demand", 0)} in ${local.region}. Ask for more in Service Quotas."
   }
 }
 
 check "spot_quota" {
-  data "aws_servicequotas_service_quota" "spot" {
-    service_code = "ec2"
-    quota_code   = local.quota_codes.spot
-  }
-
   assert {
-    condition     = !local.spot_quota_known || (var.node_count - var.on_demand_count) * local.vcpus <= data.aws_servicequotas_service_quota.spot.value
-    error_message = "${var.node_count - var.on_demand_count} spot ${var.instance_type} need ${(var.node_count - var.on_demand_count) * local.vcpus} vCPUs; quota ${local.quota_codes.spot} allows ${data.aws_servicequotas_service_quota.spot.value} in ${local.region}. Ask for more in Service Quotas."
+    condition     = local.vcpus_needed.spot <= lookup(local.vcpus_allowed, "spot", local.vcpus_needed.spot)
+    error_message = "${var.node_count - var.on_demand_count} spot ${var.instance_type} need ${local.vcpus_needed.spot} vCPUs; quota ${local.quota_codes.spot} allows ${lookup(local.vcpus_allowed, "spot", 0)} in ${local.region}. Ask for more in Service Quotas."
   }
 }

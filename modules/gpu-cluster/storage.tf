@@ -7,11 +7,14 @@ locals {
 }
 
 resource "aws_s3_bucket" "checkpoints" {
+  # checkov:skip=CKV_AWS_18: Access logs need a second bucket; CloudTrail data events show access where an account wants it.
+  # checkov:skip=CKV_AWS_144: A copy in another region would cost more than training again from the last checkpoint but one.
+  # checkov:skip=CKV2_AWS_62: Nothing waits for a checkpoint to arrive; the nodes list the bucket when they need to know.
   count = local.create_bucket ? 1 : 0
 
   bucket = local.bucket_name
-  # Checkpoints are what the money bought: destroy refuses while there are any.
-  force_destroy = false
+  # Checkpoints are what the money bought: destroy refuses while there are any, unless told otherwise.
+  force_destroy = var.bucket_force_destroy
   tags          = local.tags
 }
 
@@ -51,10 +54,12 @@ resource "aws_s3_bucket_server_side_encryption_configuration" "checkpoints" {
   bucket = aws_s3_bucket.checkpoints[0].id
 
   rule {
-    bucket_key_enabled = var.kms_key_arn != null
+    # One key request per object would cost more than the storage.
+    bucket_key_enabled = true
 
+    # Without a key of yours, the one that AWS manages for S3 in this account.
     apply_server_side_encryption_by_default {
-      sse_algorithm     = var.kms_key_arn == null ? "AES256" : "aws:kms"
+      sse_algorithm     = "aws:kms"
       kms_master_key_id = var.kms_key_arn
     }
   }

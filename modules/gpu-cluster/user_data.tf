@@ -1,16 +1,19 @@
 locals {
-  # Everything that the node has to know. It reaches the node as data in a file, never as shell code.
+  # Everything that a node has to know. It reaches the node as data in a file, never as shell code.
   run = {
     run_id              = var.run_id
     region              = local.region
     group               = local.name
+    memory_group        = var.checkpoint_tier == null ? null : local.memory_name
     node_count          = var.node_count
     gpus_per_node       = var.gpus_per_node
     efa                 = var.efa_interfaces > 0
     image               = var.container_image
     command             = var.container_command
     max_restarts        = var.max_restarts
+    max_failures        = var.max_failures
     max_runtime_seconds = var.max_runtime_seconds
+    heartbeat_seconds   = var.heartbeat_seconds
     bucket              = local.bucket_name
     log_group           = local.log_group_name
 
@@ -22,11 +25,24 @@ locals {
       SCAV_LR_SCALE                    = tostring(var.learning_rate_scale)
       SCAV_CHECKPOINT_DIR              = "/checkpoints"
       SCAV_CHECKPOINT_INTERVAL_SECONDS = tostring(var.checkpoint_interval_seconds)
+      SCAV_RESULTS_DIR                 = "/results"
     }
   }
 
-  user_data = templatefile("${path.module}/user_data/start.sh.tftpl", {
-    run_base64             = base64encode(jsonencode(local.run))
-    node_agent_gzip_base64 = base64gzip(file("${path.module}/user_data/node.py"))
-  })
+  agent_folder = "${path.module}/user_data/agent"
+
+  start_scripts = {
+    for role, services in { gpu = "deadline watch train", memory = "deadline memory" } : role =>
+    templatefile("${path.module}/user_data/start.sh.tftpl", {
+      run_base64 = base64encode(jsonencode(local.run))
+      agent      = { for name in fileset(local.agent_folder, "*.py") : name => file("${local.agent_folder}/${name}") }
+      services   = services
+      # Later than the agent's own timer, which ends the run in order.
+      hard_stop_minutes = format("%d", ceil(var.max_runtime_seconds / 60) + 15)
+    })
+  }
+
+  # Compressed, which cloud-init undoes: EC2 allows 16 KiB. To read it: base64 --decode | gzip --decompress
+  user_data       = { for role, script in local.start_scripts : role => base64gzip(script) }
+  user_data_bytes = { for role, text in local.user_data : role => floor(length(text) * 3 / 4) }
 }

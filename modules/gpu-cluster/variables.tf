@@ -279,6 +279,24 @@ variable "checkpoint_bucket" {
   }
 }
 
+variable "checkpoint_tier" {
+  description = "On-demand nodes without GPUs that take checkpoints into half of their memory and copy them to S3 behind, for checkpoints too large to reach S3 within a spot notice. Null: none."
+  type = object({
+    instance_type = string
+    node_count    = number
+  })
+  default = null
+
+  validation {
+    condition = var.checkpoint_tier == null ? true : (
+      can(regex("^[a-z][a-z0-9-]*\\.[a-z0-9-]+$", var.checkpoint_tier.instance_type)) &&
+      var.checkpoint_tier.node_count >= 1 && var.checkpoint_tier.node_count <= 100 &&
+      floor(var.checkpoint_tier.node_count) == var.checkpoint_tier.node_count
+    )
+    error_message = "checkpoint_tier must be an instance type such as r6i.4xlarge and a whole node_count from 1 to 100, or null."
+  }
+}
+
 variable "checkpoint_interval_seconds" {
   description = "How often the job should write a checkpoint (SCAV_CHECKPOINT_INTERVAL_SECONDS)."
   type        = number
@@ -293,13 +311,13 @@ variable "checkpoint_interval_seconds" {
 # Money
 
 variable "budget_usd" {
-  description = "Cost of the run in USD at which AWS Budgets alerts. An alert, hours late; max_runtime_seconds is the stop."
+  description = "Cost of the run in USD at which AWS Budgets alerts. An alert, hours late; max_runtime_seconds is the stop. Null: no budget."
   type        = number
-  nullable    = false
+  default     = null
 
   validation {
-    condition     = var.budget_usd >= 0.01
-    error_message = "budget_usd must be at least 0.01."
+    condition     = var.budget_usd == null ? true : var.budget_usd >= 0.01
+    error_message = "budget_usd must be at least 0.01, or null."
   }
 }
 
@@ -312,95 +330,5 @@ variable "budget_emails" {
   validation {
     condition     = length(var.budget_emails) <= 10 && alltrue([for email in var.budget_emails : can(regex("^[^@\\s]+@[^@\\s]+\\.[^@\\s]+$", email))])
     error_message = "budget_emails must be at most 10 e-mail addresses."
-  }
-}
-
-# What a platform team may have to set
-
-variable "permissions_boundary_arn" {
-  description = "Permissions boundary of the nodes' role, where the account demands one."
-  type        = string
-  default     = null
-
-  validation {
-    condition     = var.permissions_boundary_arn == null || can(regex("^arn:[a-z-]+:iam::[0-9a-z]*:policy/", var.permissions_boundary_arn))
-    error_message = "permissions_boundary_arn must be the ARN of an IAM policy, or null."
-  }
-}
-
-variable "kms_key_arn" {
-  description = "KMS key for volumes, checkpoints and logs. Its policy must allow Auto Scaling's service-linked role and CloudWatch Logs. Null: keys that AWS manages."
-  type        = string
-  default     = null
-
-  validation {
-    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/", var.kms_key_arn))
-    error_message = "kms_key_arn must be the ARN of a KMS key (not of an alias), or null."
-  }
-}
-
-variable "s3_endpoint_route_table_ids" {
-  description = "Route tables that get an S3 gateway endpoint, so that checkpoints do not pass a NAT gateway. Empty: none is created."
-  type        = list(string)
-  default     = []
-  nullable    = false
-
-  validation {
-    condition     = alltrue([for id in var.s3_endpoint_route_table_ids : can(regex("^rtb-[0-9a-f]{8,17}$", id))])
-    error_message = "s3_endpoint_route_table_ids must list route tables, each like rtb-0123456789abcdef0."
-  }
-}
-
-variable "https_egress_cidr_blocks" {
-  description = "Where the nodes may open HTTPS connections (AWS APIs, container registry, data). S3 in this region is always allowed."
-  type        = list(string)
-  default     = ["0.0.0.0/0"]
-  nullable    = false
-
-  validation {
-    condition     = alltrue([for block in var.https_egress_cidr_blocks : can(cidrhost(block, 0))])
-    error_message = "https_egress_cidr_blocks must list CIDR blocks such as 10.0.0.0/8."
-  }
-}
-
-variable "log_retention_days" {
-  description = "Days for which CloudWatch Logs keeps the run's logs."
-  type        = number
-  default     = 365
-  nullable    = false
-
-  validation {
-    condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
-    error_message = "log_retention_days must be one of the periods that CloudWatch Logs knows: 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653."
-  }
-}
-
-variable "checkpoint_lifecycle" {
-  description = "Whether the created bucket removes replaced checkpoint versions and unfinished uploads after a week."
-  type        = bool
-  default     = true
-  nullable    = false
-}
-
-variable "checkpoint_expiry_days" {
-  description = "Days after which the created bucket deletes checkpoints. Null: never."
-  type        = number
-  default     = null
-
-  validation {
-    condition     = var.checkpoint_expiry_days == null ? true : var.checkpoint_expiry_days >= 1 && floor(var.checkpoint_expiry_days) == var.checkpoint_expiry_days
-    error_message = "checkpoint_expiry_days must be a whole number of at least 1, or null."
-  }
-}
-
-variable "max_restarts" {
-  description = "How often torchrun restarts its workers before the node's agent restarts torchrun itself."
-  type        = number
-  default     = 3
-  nullable    = false
-
-  validation {
-    condition     = var.max_restarts >= 0 && floor(var.max_restarts) == var.max_restarts
-    error_message = "max_restarts must be a whole number of at least 0."
   }
 }

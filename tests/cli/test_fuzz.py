@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from planner import assets, store
-from planner.errors import InputError, NoFeasiblePlan, ScavError
+from planner.errors import NoFeasiblePlan, ScavError
 from planner.job import JobFile
 from planner.measurements import Measurement, parse_measurements, usable
 from planner.plan import PlanInputs, make_plan
@@ -70,9 +70,39 @@ WORDS = [
     *("0x10", "1:30", "1..", "..", "1..1e9", "16..1", "16777216", "1..16777216", "1..1024", "1e-9", "1_0", "١٢"),
     *("null", "~", "true", "no", "''", '""', '"\\uD800"', '"\\U00110000"', '"\\x00"', "[]", "{}", "[[[]]]", "[1, 2]"),
     *("{a: {b: [c]}}", "*alias", "&a b", "!!python/object:os.system x", "!!binary aGk=", "<<", "? [a]\n: b", "|", ">-"),
-    *("\t", "\x85", "\u2028", "\ufeff", "${path}", '"; ${path}', "%{ if true }", "\\", "'", '"', "#", "---", "...", "`"),
+    *(
+        "\t",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "${path}",
+        '"; ${path}',
+        "%{ if true }",
+        "\\",
+        "'",
+        '"',
+        "#",
+        "---",
+        "...",
+        "`",
+    ),
     *("24h", "1s", "1w", "1e29h", "$0.01", "$1e29", "98MiB", "1PB", "1e12 GFLOP", "A100:80GB:1..8", "*", "?", "[z-a]"),
-    *("[", "p5.*", "all", "us-east-1", "mars-1", "never", "always", "knee", "time", "fp8", "fp32", "sgd", "1e9", "1e-6"),
+    *(
+        "[",
+        "p5.*",
+        "all",
+        "us-east-1",
+        "mars-1",
+        "never",
+        "always",
+        "knee",
+        "time",
+        "fp8",
+        "fp32",
+        "sgd",
+        "1e9",
+        "1e-6",
+    ),
 ]
 EXTREMES = {
     "dataset_samples": ("1", "1e30", "1e6"),
@@ -125,29 +155,28 @@ def _example_names() -> list[str]:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_fuzzed_job_files_end_in_a_plan_or_in_one_sentence(block, sources, catalog, tmp_path):
-    chance = random.Random(f"job files, block {block}")
+    chance = random.Random(f"job files, block {block}")  # noqa: S311 (repeatable on purpose)
     path = tmp_path / "scav.yaml"
     parsed = 0
     for number in range(FILES // BLOCKS):
         content = fuzzed(chance, sources)
         path.write_bytes(content)
+        planned = chance.random() < PLANNED_SHARE
         try:
             job_file = store.load_job(path, {})
             parsed += 1
-            if chance.random() < PLANNED_SHARE:
+            if planned:
                 plan_and_render(job_file, (), catalog)
-        except InputError as error:
-            assert "\n" not in str(error)
-            assert len(str(error)) < 1500
-        except NoFeasiblePlan as error:
-            assert re.search(r"\w$", str(error)), f"ends without a reason: {error}"
+        except ScavError as error:
+            if not reads_well(error):
+                pytest.fail(f"file {number} of block {block}: {error!r}\n{content!r}")
         except BaseException as error:
             pytest.fail(f"file {number} of block {block}: {error!r}\n{content!r}")
     assert FILES // BLOCKS * 0.05 < parsed < FILES // BLOCKS * 0.9, "fuzzing that always or never breaks a file"
 
 
 def test_fuzzed_measurements_end_in_a_plan_or_in_one_sentence(catalog, sources, tmp_path):
-    chance = random.Random("measurements")
+    chance = random.Random("measurements")  # noqa: S311 (repeatable on purpose)
     path = tmp_path / "scav.yaml"
     path.write_text(sources[-1].replace("tf32", "bf16"), encoding="utf-8")
     job_file = store.load_job(path, {})
@@ -163,6 +192,13 @@ def test_fuzzed_measurements_end_in_a_plan_or_in_one_sentence(catalog, sources, 
         except BaseException as error:
             pytest.fail(f"file {number}: {error!r}\n{text}")
     assert used > MEASUREMENT_FILES * 0.2
+
+
+def reads_well(error: ScavError) -> bool:
+    """One line, or the few lines of the nearest misses; never an empty reason."""
+    text = str(error)
+    few = 3 if isinstance(error, NoFeasiblePlan) else 1
+    return len(text) < 1500 and len(text.splitlines()) <= few and not text.rstrip().endswith(":")
 
 
 def plan_and_render(job_file: JobFile, rows: tuple[Measurement, ...], catalog) -> None:

@@ -8,7 +8,6 @@ import jsonschema
 import pytest
 import yaml
 
-from conftest import MEASUREMENT
 from planner import assets
 
 
@@ -38,13 +37,13 @@ def test_every_schema_is_one_and_is_closed(run_scav, name):
     assert loaded["additionalProperties"] is False
 
 
-def test_what_scav_reads_and_writes_follows_its_schema(run_scav, write_job, tmp_path):
+def test_what_scav_reads_and_writes_follows_its_schema(run_scav, write_job, measurement_line, tmp_path):
     path = write_job()
     plan_json = run_scav("plan", "--json").stdout
     assert plan_json == (tmp_path / "scav-plan" / "scav.plan.json").read_text(encoding="utf-8")
     documents = {
         "job": yaml.safe_load(path.read_text(encoding="utf-8")),
-        "measurement": json.loads(MEASUREMENT),
+        "measurement": json.loads(measurement_line),
         "plan": json.loads(plan_json),
         "cost": json.loads(run_scav("review", "scav-plan", "--format", "json", "--max-usd", "9").stdout),
         "catalog": json.loads(assets.embedded_catalog().read_text(encoding="utf-8")),

@@ -1,5 +1,6 @@
 """The agent that user data installs on a node, against a metadata service and commands that are stand-ins."""
 
+import ast
 import json
 import os
 import signal
@@ -7,126 +8,73 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import urllib.request
 from pathlib import Path
 
 import pytest
+from stand_ins import World, metadata_server, wait_until
 
-AGENT = Path(__file__).resolve().parents[2] / "modules" / "gpu-cluster" / "user_data" / "node.py"
+AGENT = Path(__file__).resolve().parents[2] / "modules" / "gpu-cluster" / "user_data" / "agent"
 HOSTILE = "'; $(touch owned) `touch owned` ${HOME}\n\"x"
 
 RUN = {
     "run_id": "run-1",
     "region": "us-east-1",
     "group": "scav-run-1",
+    "memory_group": None,
     "node_count": 1,
     "gpus_per_node": 4,
     "efa": False,
     "image": "registry.example.com/train@sha256:" + "0" * 64,
     "command": ["train.py", "--name", HOSTILE],
     "max_restarts": 3,
+    "max_failures": 5,
     "max_runtime_seconds": 3600,
+    "heartbeat_seconds": 60,
     "bucket": "bucket",
     "log_group": "/scav/run-1",
-    "environment": {"SCAV_RUN_ID": "run-1", "SCAV_CHECKPOINT_DIR": "/checkpoints"},
+    "environment": {"SCAV_RUN_ID": "run-1", "SCAV_CHECKPOINT_DIR": "/checkpoints", "SCAV_RESULTS_DIR": "/results"},
 }
-ME = {"InstanceId": "i-me", "PrivateIpAddress": "10.0.0.1", "LaunchTime": "2025-01-01T00:00:02+00:00"}
-
-# S3 is a folder, EC2 is a file; what changes the group is written down.
-AWS = r"""
-import datetime, json, os, pathlib, shutil, sys
-world = pathlib.Path(os.environ["WORLD"])
-s3 = world / "s3"
-words = sys.argv[1:]
-for option in ("--region", "--output"):
-    if option in words:
-        place = words.index(option)
-        del words[place : place + 2]
-value = lambda name: words[words.index(name) + 1]
-inside = lambda uri: s3 / uri.removeprefix("s3://")
-if words[:2] == ["s3api", "list-objects-v2"]:
-    root = s3 / value("--bucket")
-    keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-    stamp = lambda key: datetime.datetime.fromtimestamp((root / key).stat().st_mtime, datetime.timezone.utc).isoformat()
-    found = [{"Key": key, "LastModified": stamp(key)} for key in keys if key.startswith(value("--prefix"))]
-    print(json.dumps({"Contents": found} if found else {}))
-elif words[:2] == ["s3api", "put-object"]:
-    path = s3 / value("--bucket") / value("--key")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-elif words[:2] == ["s3", "cp"]:
-    inside(words[3]).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(words[2], inside(words[3]))
-elif words[:2] == ["s3", "rm"]:
-    inside(words[2]).unlink()
-elif words[:2] == ["s3", "sync"]:
-    if inside(words[2]).exists():
-        shutil.copytree(inside(words[2]), words[3], dirs_exist_ok=True)
-elif words[:2] == ["ec2", "describe-instances"]:
-    nodes = json.loads((world / "nodes.json").read_text())
-    print(json.dumps({"Reservations": [{"Instances": nodes}]}))
-elif words[0] == "autoscaling":
-    with (world / "calls").open("a") as calls:
-        calls.write(" ".join(words) + "\n")
-elif words[0] != "logs":
-    sys.exit(f"unexpected: {words}")
-"""
-DOCKER = r"""
-import json, os, pathlib, signal, subprocess, sys
-world = pathlib.Path(os.environ["WORLD"])
-if sys.argv[1] == "run":
-    with (world / "runs").open("a") as runs:
-        runs.write(json.dumps(sys.argv[1:]) + "\n")
-    (world / "pid").write_text(str(os.getpid()))
-    os.execv("/bin/sh", ["sh", str(world / "job.sh")])
-if sys.argv[1] == "stop":
-    os.kill(int((world / "pid").read_text()), signal.SIGTERM)
-"""
-SYSTEMCTL = r"""
-import os, pathlib, sys
-(pathlib.Path(os.environ["WORLD"]) / "calls").write_text("systemctl " + " ".join(sys.argv[1:]) + "\n")
-"""
+ME = {"InstanceId": "i-me", "PrivateIpAddress": "127.0.0.1", "LaunchTime": "2025-01-01T00:00:02+00:00"}
+MEMORY = ME | {"InstanceId": "i-memory"}
+STOPPABLE_JOB = "trap 'echo last > last.pt; exit 143' TERM; touch running.tmp; while :; do sleep 0.05; done"
 
 
-class World:
-    """What surrounds the agent: its commands, its files, its metadata."""
+class Node(World):
+    """A world with the agent in it."""
 
-    def __init__(self, root: Path, metadata_address: str, metadata: dict[str, str]) -> None:
-        self.root = root
-        self.metadata = metadata
+    def __init__(self, root: Path, metadata_address: str) -> None:
+        super().__init__(root, ME)
         self.checkpoints = root / "state" / "checkpoints"
         self.checkpoints.mkdir(parents=True)
+        self.results = root / "state" / "results"
+        self.results.mkdir()
         self.stored = root / "s3" / "bucket" / "run-1"
         self.stored.mkdir(parents=True)
-        commands = root / "bin"
-        commands.mkdir()
-        for name, text in {"aws": AWS, "docker": DOCKER, "systemctl": SYSTEMCTL}.items():
-            (commands / name).write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
-            (commands / name).chmod(0o755)
         self.environment = os.environ | {
-            "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "WORLD": str(root),
             "SCAV_RUN_FILE": str(root / "run.json"),
             "SCAV_STATE_DIR": str(root / "state"),
+            "SCAV_MEMORY_DIR": str(root / "memory"),
             "SCAV_POLL_SECONDS": "0.05",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_address,
         }
         self.set_run()
         self.set_nodes(ME)
-        self.set_job("exit 0")
 
     def set_run(self, **changes: object) -> None:
         (self.root / "run.json").write_text(json.dumps(RUN | changes), encoding="utf-8")
 
-    def set_nodes(self, *nodes: dict[str, str]) -> None:
-        (self.root / "nodes.json").write_text(json.dumps(nodes), encoding="utf-8")
+    def set_nodes(self, *nodes: dict[str, str], memory: tuple[dict[str, str], ...] = ()) -> None:
+        self.set_groups({"scav-run-1": list(nodes), "scav-run-1-memory": list(memory)})
 
     def set_job(self, script: str) -> None:
-        (self.root / "job.sh").write_text(f'cd "{self.checkpoints}"\n{script}\n', encoding="utf-8")
+        super().set_job(f'cd "{self.root}/state/checkpoints"\n{script}')
 
     def start(self, command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, str(AGENT), command],
+            [sys.executable, "-B", str(AGENT / "node.py"), command],
             env=self.environment,
             cwd=self.root,
             stdout=subprocess.PIPE,
@@ -140,60 +88,58 @@ class World:
         assert process.returncode == 0, output
         return output
 
-    @property
-    def calls(self) -> list[str]:
-        path = self.root / "calls"
-        return path.read_text().splitlines() if path.exists() else []
-
-    @property
-    def containers(self) -> list[list[str]]:
-        path = self.root / "runs"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    def heartbeat(self) -> dict[str, object]:
+        return json.loads((self.stored / "heartbeats" / "i-me.json").read_text())
 
     @property
     def scaled_to_zero(self) -> bool:
-        return any(
-            call == "autoscaling set-desired-capacity --auto-scaling-group-name scav-run-1 --desired-capacity 0"
-            for call in self.calls
-        )
+        return "scav-run-1" in self.groups_scaled_to_zero
 
 
 @pytest.fixture
 def world(tmp_path):
-    values = {"instance-id": "i-me", "local-ipv4": "10.0.0.1"}
-
-    class Metadata(BaseHTTPRequestHandler):
-        def do_PUT(self):
-            self.answer("token")
-
-        def do_GET(self):
-            assert self.headers["X-aws-ec2-metadata-token"] == "token"
-            self.answer(values.get(self.path.removeprefix("/latest/meta-data/")))
-
-        def answer(self, text):
-            self.send_response(200 if text else 404)
-            self.end_headers()
-            self.wfile.write((text or "").encode())
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+    with metadata_server(tmp_path / "metadata", ("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        yield World(tmp_path, f"http://127.0.0.1:{server.server_port}", values)
+        yield Node(tmp_path, f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
         thread.join()
 
 
-def test_a_job_that_succeeds_ends_the_run(world):
-    world.set_job("echo weights > epoch-1.pt; echo half > epoch-2.pt.tmp")
+@pytest.fixture
+def memory_node(world):
+    """A memory node on the same address: the tier's two sides talk to each other over real HTTP."""
+    world.set_run(memory_group="scav-run-1-memory")
+    world.set_nodes(ME, memory=(MEMORY,))
+    with world.start("memory") as server:
+        wait_until(lambda: memory_files() is not None)
+        yield server
+        server.kill()
+        server.communicate()
+
+
+def memory_files():
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:29401/", timeout=5) as reply:
+            return json.load(reply)
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("path", sorted(AGENT.glob("*.py")), ids=lambda path: path.name)
+def test_the_agent_is_for_the_python_of_old_images_too(path):
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+def test_a_job_that_succeeds_is_stored_and_ends_the_run(world):
+    world.set_job("echo weights > epoch-1.pt; touch epoch-2.pt.tmp")
     world.run("train")
     assert (world.stored / "checkpoints" / "epoch-1.pt").read_text() == "weights\n"
     assert not (world.stored / "checkpoints" / "epoch-2.pt.tmp").exists()
     assert (world.stored / "_SUCCESS").exists()
     assert world.scaled_to_zero
     assert len(world.containers) == 1
+    assert world.heartbeat()["phase"] == "done"
 
 
 def test_settings_reach_the_container_as_they_were_written(world):
@@ -202,7 +148,7 @@ def test_settings_reach_the_container_as_they_were_written(world):
     image = command.index(RUN["image"])
     assert command[image - 2 : image] == ["--entrypoint", "torchrun"]
     assert command[-3:] == ["train.py", "--name", HOSTILE]
-    assert {"--nnodes=1", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"} < set(command)
+    assert {"--nnodes=1", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400"} < set(command)
     assert "SCAV_RUN_ID=run-1" in command
     assert not list(world.root.rglob("owned"))
 
@@ -231,6 +177,26 @@ def test_a_job_that_keeps_failing_is_given_up(world):
     assert world.scaled_to_zero
 
 
+def test_a_probe_that_fails_is_given_up_at_once_and_tells_its_last_lines(world):
+    world.set_run(max_failures=1)
+    world.set_job("for line in $(seq 100); do echo line $line; done; echo Traceback >&2; exit 3")
+    world.run("train")
+    assert len(world.containers) == 1
+    heartbeat = world.heartbeat()
+    assert (heartbeat["phase"], heartbeat["code"], heartbeat["instance_id"]) == ("failed", 3, "i-me")
+    assert len(heartbeat["log"]) == 40
+    assert heartbeat["log"][-2:] == ["line 100", "Traceback"]
+
+
+def test_what_the_job_reports_is_stored_by_node_and_kept(world):
+    world.set_job(
+        f"cd {world.results}; echo first > measurements.jsonl; touch gone.txt; sleep 0.4; rm gone.txt; echo 2 >> more.txt"
+    )
+    world.run("train")
+    results = world.stored / "results" / "i-me"
+    assert sorted(path.name for path in results.iterdir()) == ["gone.txt", "measurements.jsonl", "more.txt"]
+
+
 def test_a_job_starts_from_the_stored_checkpoint(world):
     (world.stored / "checkpoints").mkdir()
     (world.stored / "checkpoints" / "epoch-1.pt").write_text("weights")
@@ -240,7 +206,7 @@ def test_a_job_starts_from_the_stored_checkpoint(world):
 
 
 def test_on_sigterm_the_last_checkpoint_is_stored_and_the_run_goes_on(world):
-    world.set_job("trap 'echo last > last.pt; exit 143' TERM; touch running.tmp; while :; do sleep 0.05; done")
+    world.set_job(STOPPABLE_JOB)
     with world.start("train") as agent:
         wait_until((world.checkpoints / "running.tmp").exists)
         agent.send_signal(signal.SIGTERM)
@@ -267,6 +233,22 @@ def test_rendezvous_is_on_the_on_demand_node_and_moves_with_it(world):
     assert endpoints == ["--rdzv-endpoint=10.0.0.2:29400", "--rdzv-endpoint=10.0.0.4:29400"]
 
 
+def test_a_node_that_is_leaving_is_not_waited_for(world):
+    leaving = ME | {"InstanceId": "i-leaving", "LaunchTime": "2025-01-01T00:00:00+00:00"}
+    (world.stored / "_draining").mkdir()
+    (world.stored / "_draining" / "i-leaving").touch()
+    world.set_run(node_count=2)
+    world.set_nodes(ME, leaving)
+    with world.start("train") as agent:
+        wait_until(lambda: (world.stored / "heartbeats" / "i-me.json").exists() and world.heartbeat().get("nodes") == 1)
+        assert world.containers == []
+        world.set_nodes(ME, leaving, ME | {"InstanceId": "i-new", "LaunchTime": "2025-01-01T00:00:03+00:00"})
+        wait_until(lambda: world.containers)
+        agent.kill()
+        agent.communicate()
+    assert "--rdzv-endpoint=127.0.0.1:29400" in world.containers[0]
+
+
 def test_an_old_copy_never_replaces_a_newer_checkpoint(world):
     stored = world.stored / "checkpoints"
     stored.mkdir()
@@ -276,22 +258,90 @@ def test_an_old_copy_never_replaces_a_newer_checkpoint(world):
     assert (stored / "last.pt").read_text() == "newer, from another node\n"
 
 
-def test_a_spot_notice_stops_the_job(world):
-    world.metadata["spot/instance-action"] = '{"action": "terminate"}'
+def test_a_spot_notice_stops_the_job_and_leaves_a_mark(world):
+    world.tell("spot/instance-action", '{"action": "terminate"}')
     assert "spot notice" in world.run("watch")
-    assert world.calls == ["systemctl stop scav-train.service"]
+    assert world.calls == ["systemctl stop --no-block scav-train.service"]
+    assert (world.stored / "_draining" / "i-me").exists()
 
 
 def test_the_run_ends_at_its_maximum_runtime_counted_from_its_first_node(world):
+    started_two_hours_ago(world)
+    world.run("deadline")
+    assert world.scaled_to_zero
+    assert not any(call.startswith("shutdown") for call in world.calls)
+
+
+def test_a_node_that_may_not_scale_the_group_ends_itself_at_the_deadline(world):
+    started_two_hours_ago(world)
+    (world.root / "aws-refuses").touch()
+    assert "AccessDenied" in world.run("deadline")
+    assert world.calls[-1] == "shutdown -h now"
+
+
+def test_memory_takes_the_checkpoint_and_s3_gets_it_behind(world, memory_node):
+    world.set_job('mkdir "step 1"; echo weights > "step 1/shard?.pt"; echo "step 1" > latest')
+    world.run("train")
+    assert (world.root / "memory" / "step 1" / "shard?.pt").read_text() == "weights\n"
+    assert (world.stored / "checkpoints" / "step 1" / "shard?.pt").read_text() == "weights\n"
+    sources = [line.rsplit(" s3://", 1)[0] for line in world.lines("copies") if "/checkpoints/" in line]
+    assert all(source.startswith(str(world.root / "memory")) for source in sources)
+    assert world.groups_scaled_to_zero == ["scav-run-1-memory", "scav-run-1"]
+
+
+def test_a_new_node_gets_its_checkpoint_from_memory_even_before_s3_has_it(world, memory_node):
+    body = urllib.request.Request("http://127.0.0.1:29401/epoch-7.pt", method="PUT", data=b"weights")
+    (world.stored / "checkpoints").mkdir()
+    (world.stored / "checkpoints").chmod(0o500)
+    urllib.request.urlopen(body, timeout=5).close()
+    world.set_job("cp epoch-7.pt seen.tmp; echo more > epoch-8.pt")
+    (world.stored / "checkpoints").chmod(0o700)
+    world.run("train")
+    assert (world.checkpoints / "seen.tmp").read_text() == "weights"
+    wait_until(lambda: all(memory_files().values()))
+    assert sorted(path.name for path in (world.stored / "checkpoints").iterdir()) == ["epoch-7.pt", "epoch-8.pt"]
+
+
+def test_what_memory_and_s3_both_have_comes_from_memory_unless_s3_is_newer(world, memory_node):
+    for name in ("same.pt", "older-here.pt"):
+        request = urllib.request.Request(f"http://127.0.0.1:29401/{name}", method="PUT", data=b"in memory")
+        urllib.request.urlopen(request, timeout=5).close()
+    wait_until(lambda: all(memory_files().values()))
+    time.sleep(0.05)
+    (world.stored / "checkpoints" / "older-here.pt").write_text("written to S3 itself")
+    world.set_job("cp same.pt same.tmp; cp older-here.pt older-here.tmp")
+    world.run("train")
+    assert (world.checkpoints / "same.tmp").read_text() == "in memory"
+    assert (world.checkpoints / "older-here.tmp").read_text() == "written to S3 itself"
+    fetched = [line for line in world.lines("copies") if line.startswith(str(world.root / "s3"))]
+    assert [line.split()[0].rsplit("/", 1)[1] for line in fetched] == ["older-here.pt"]
+
+
+def test_a_checkpoint_that_the_job_removes_is_removed_from_memory_and_s3(world, memory_node):
+    world.set_job("echo 1 > epoch-1.pt; sleep 1; rm epoch-1.pt; echo 2 > epoch-2.pt; sleep 0.5")
+    world.run("train")
+    assert list(memory_files()) == ["epoch-2.pt"]
+    assert [path.name for path in (world.stored / "checkpoints").iterdir()] == ["epoch-2.pt"]
+
+
+def test_without_an_answer_from_memory_checkpoints_go_to_s3(world):
+    world.set_run(memory_group="scav-run-1-memory")
+    world.set_nodes(ME, memory=(MEMORY,))
+    world.set_job("echo weights > epoch-1.pt")
+    assert "goes to S3 itself" in world.run("train")
+    assert (world.stored / "checkpoints" / "epoch-1.pt").read_text() == "weights\n"
+
+
+def test_memory_keeps_to_its_folder(world, memory_node):
+    request = urllib.request.Request("http://127.0.0.1:29401/..%2Frun.json", method="PUT", data=b"{}")
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(request, timeout=5)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen("http://127.0.0.1:29401/../run.json", timeout=5)
+    assert json.loads((world.root / "run.json").read_text())["run_id"] == "run-1"
+
+
+def started_two_hours_ago(world):
     (world.stored / "_STARTED").touch()
     two_hours_ago = time.time() - 7200
     os.utime(world.stored / "_STARTED", (two_hours_ago, two_hours_ago))
-    world.run("deadline")
-    assert world.scaled_to_zero
-
-
-def wait_until(condition, seconds=30):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)

@@ -116,7 +116,9 @@ def test_a_mistake_is_named_with_its_line_and_key(changed, old, new, message):
 
 
 def test_spot_without_checkpoints_is_refused_and_says_why(changed):
-    text = changed("  nodes: 1..2", "  nodes: 1..2\n  spot: always").replace("  target", "  checkpoint_bytes: 0\n  target")
+    text = changed("  nodes: 1..2", "  nodes: 1..2\n  spot: always").replace(
+        "  target", "  checkpoint_bytes: 0\n  target"
+    )
     assert "without one a lost node loses the run" in refusal(text)
 
 
@@ -202,7 +204,9 @@ def test_a_bad_override_blames_the_command_line_not_the_file(job_text):
     assert refusal(job_text, deadline="soon").startswith("command line: constraints.deadline: 'soon' is not a duration")
     assert refusal(job_text, objective="fame").startswith("command line: objective: 'fame' is not one of")
     job_file = parse_job(job_text, file="scav.yaml", overrides={"regions": ["mars"]})
-    assert str(job_file.error(("constraints", "regions", 0), "unknown")) == "command line: constraints.regions.0: unknown"
+    assert (
+        str(job_file.error(("constraints", "regions", 0), "unknown")) == "command line: constraints.regions.0: unknown"
+    )
     assert str(job_file.error(("constraints", "nodes"), "few")) == "scav.yaml:15: constraints.nodes: few"
 
 

@@ -19,7 +19,7 @@ CORE = (
     *("errors", "contract", "units", "catalog", "job", "measurements"),
     *("models", "candidates", "search", "plan", "review"),
 )
-SHELL = ("render", "assets", "store", "aws", "terraform", "runners", "cli")
+SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "runners", "cli")
 IMPURE_MODULES = {
     *("os", "pathlib", "time", "random", "socket", "subprocess", "shutil", "tempfile", "io", "sys", "secrets", "uuid"),
     *("boto3", "botocore", "requests", "urllib", "http", "threading", "multiprocessing", "logging", "locale"),

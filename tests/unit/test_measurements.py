@@ -95,10 +95,9 @@ def test_line_numbers_count_newlines_only():
 def test_any_text_is_measurements_or_an_input_error(text, after_a_good_line):
     try:
         found = parse_measurements(LINE * after_a_good_line + text, file="m")
-    except InputError as error:
-        assert len(str(error).splitlines()) == 1
-    else:
-        assert len(found.rows) == after_a_good_line
+    except InputError:
+        return
+    assert len(found.rows) == after_a_good_line
 
 
 @pytest.fixture(scope="module")

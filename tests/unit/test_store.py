@@ -103,7 +103,7 @@ def test_a_folder_where_a_file_should_go_stops_everything_before_anything_change
     (tmp_path / "main.tf").mkdir()
     before = tree(tmp_path)
     with pytest.raises(InputError, match=r"main\.tf: is a folder"):
-        store.write_workspace(tmp_path, {name: "new" for name in FILES})
+        store.write_workspace(tmp_path, dict.fromkeys(FILES, "new"))
     assert tree(tmp_path) == before
 
 

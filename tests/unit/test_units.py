@@ -184,18 +184,17 @@ def test_other_types_are_refused(parser, value):
 def test_any_input_is_a_finite_amount_or_a_value_error(parser, value):
     try:
         parsed = parser(value)
-    except ValueError as error:
-        assert str(error)
-    else:
-        amounts = parsed if isinstance(parsed, tuple) else (parsed,)
-        assert all(0 <= amount <= 1e30 and math.isfinite(amount) for amount in amounts)
+    except ValueError:
+        return
+    amounts = parsed if isinstance(parsed, tuple) else (parsed,)
+    assert all(0 <= amount <= 1e30 and math.isfinite(amount) for amount in amounts)
 
 
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("text", ["1" + " " * 100_000 + "!", "." * 100_000 + " ", "1_" * 50_000 + "!", " " * 100_000])
 def test_long_text_is_refused_at_once(parser, text):
     started = time.process_time()
-    with pytest.raises(ValueError, match="is not|open"):
+    with pytest.raises(ValueError, match=r"is not|open"):
         parser(text)
     assert time.process_time() - started < 1
 

@@ -119,7 +119,7 @@ run "spot_with_an_on_demand_node" {
     error_message = "Checkpoints are under the run's prefix."
   }
   assert {
-    condition     = length(aws_budgets_budget.run.notification) == 0 && one(aws_budgets_budget.run.cost_filter).values == tolist(["user:scav-run$run-1"])
+    condition     = length(aws_budgets_budget.run[0].notification) == 0 && one(aws_budgets_budget.run[0].cost_filter).values == tolist(["user:scav-run$run-1"])
     error_message = "The budget counts this run, and tells nobody without addresses."
   }
 }
@@ -307,7 +307,7 @@ run "existing_bucket_and_budget_alerts" {
     error_message = "Checkpoints go to the given bucket."
   }
   assert {
-    condition     = length(aws_budgets_budget.run.notification) == 2
+    condition     = length(aws_budgets_budget.run[0].notification) == 2
     error_message = "Two alerts."
   }
 }
@@ -320,16 +320,18 @@ run "settings_reach_the_node_as_data" {
   }
 
   assert {
-    condition = (
-      length(regexall("reboot", base64decode(aws_launch_template.node["g5.12xlarge"].user_data))) == 0
-    )
+    condition     = length(regexall("reboot", local.start_scripts.gpu)) == 0
     error_message = "No setting may become shell code."
   }
   assert {
     condition = jsondecode(base64decode(
-      regex("(?s)<<'SCAV_RUN'\n([A-Za-z0-9+/=]+)\nSCAV_RUN\n", base64decode(aws_launch_template.node["g5.12xlarge"].user_data))[0]
+      regex("(?s)<<'SCAV_RUN'\n([A-Za-z0-9+/=]+)\nSCAV_RUN\n", local.start_scripts.gpu)[0]
     )).command[1] == var.container_command[1]
     error_message = "The node gets the command as it was written."
+  }
+  assert {
+    condition     = aws_launch_template.node["g5.12xlarge"].user_data == base64gzip(local.start_scripts.gpu)
+    error_message = "The script is what the node gets."
   }
 }
 

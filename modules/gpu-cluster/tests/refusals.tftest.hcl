@@ -91,6 +91,11 @@ run "values_that_are_no_values" {
     log_retention_days          = 2
     checkpoint_expiry_days      = 0
     max_restarts                = -1
+    max_failures                = 0
+    heartbeat_seconds           = 0
+    checkpoint_tier             = { instance_type = "r6i.4xlarge", node_count = 0 }
+    capacity_reservation_id     = "mine"
+    interruption_topic_arn      = "topic"
   }
 
   expect_failures = [
@@ -101,6 +106,8 @@ run "values_that_are_no_values" {
     var.learning_rate_scale, var.max_runtime_seconds, var.budget_usd, var.budget_emails, var.tags,
     var.permissions_boundary_arn, var.kms_key_arn, var.s3_endpoint_route_table_ids,
     var.https_egress_cidr_blocks, var.log_retention_days, var.checkpoint_expiry_days, var.max_restarts,
+    var.max_failures, var.heartbeat_seconds, var.checkpoint_tier, var.capacity_reservation_id,
+    var.interruption_topic_arn,
   ]
 }
 
@@ -213,4 +220,63 @@ run "quota_too_small_is_a_warning" {
   }
 
   expect_failures = [check.spot_quota]
+}
+
+run "reservation_of_spot_nodes" {
+  command = plan
+
+  variables {
+    capacity_reservation_id = "cr-0123456789abcdef0"
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes]
+}
+
+run "reservation_with_a_placement_group" {
+  command = plan
+
+  variables {
+    capacity_reservation_id = "cr-0123456789abcdef0"
+    on_demand_count         = 4
+    placement_group         = true
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes]
+}
+
+run "reservation_with_overrides" {
+  command = plan
+
+  variables {
+    capacity_reservation_id = "cr-0123456789abcdef0"
+    on_demand_count         = 4
+    instance_type_overrides = ["g5.24xlarge"]
+  }
+
+  expect_failures = [aws_autoscaling_group.nodes]
+}
+
+run "memory_nodes_of_another_processor" {
+  command = plan
+
+  variables {
+    checkpoint_tier = { instance_type = "r7g.4xlarge", node_count = 1 }
+  }
+
+  override_data {
+    target = data.aws_ec2_instance_type.memory[0]
+    values = { supported_architectures = ["arm64"] }
+  }
+
+  expect_failures = [aws_launch_template.memory]
+}
+
+run "a_command_too_long_for_user_data" {
+  command = plan
+
+  variables {
+    container_command = [for number in range(600) : sha256(tostring(number))]
+  }
+
+  expect_failures = [var.container_command]
 }

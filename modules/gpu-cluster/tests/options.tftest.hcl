@@ -1,0 +1,226 @@
+# What is created only when asked for, without AWS: the provider is mocked.
+
+mock_provider "aws" {
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  mock_data "aws_partition" {
+    defaults = { partition = "aws", dns_suffix = "amazonaws.com" }
+  }
+  mock_data "aws_region" {
+    defaults = { id = "us-east-1" }
+  }
+  mock_data "aws_subnet" {
+    defaults = { vpc_id = "vpc-0123456789abcdef0", availability_zone_id = "use1-az4" }
+  }
+  mock_data "aws_ami" {
+    defaults = { architecture = "x86_64", root_device_name = "/dev/sda1" }
+  }
+  mock_data "aws_ec2_instance_type" {
+    defaults = {
+      default_vcpus           = 48
+      efa_supported           = true
+      efa_maximum_interfaces  = 1
+      maximum_network_cards   = 1
+      supported_architectures = ["x86_64"]
+      gpus                    = [{ count = 4, manufacturer = "NVIDIA", memory_size = 24576, name = "A10G" }]
+    }
+  }
+  mock_data "aws_ec2_instance_type_offerings" {
+    defaults = { locations = ["use1-az4", "use1-az6"] }
+  }
+  mock_data "aws_servicequotas_service_quota" {
+    defaults = { value = 10000 }
+  }
+  mock_resource "aws_iam_instance_profile" {
+    defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
+  }
+  mock_resource "aws_launch_template" {
+    defaults = { latest_version = 3 }
+  }
+}
+
+variables {
+  run_id                      = "run-1"
+  vpc_id                      = "vpc-0123456789abcdef0"
+  subnet_ids                  = ["subnet-0000000000000000a", "subnet-0000000000000000b"]
+  ami_id                      = "ami-0123456789abcdef0"
+  container_image             = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+  container_command           = ["train.py", "--epochs", "90"]
+  availability_zone_id        = "use1-az4"
+  instance_type               = "g5.12xlarge"
+  node_count                  = 4
+  gpus_per_node               = 4
+  on_demand_count             = 1
+  root_volume_gib             = 200
+  checkpoint_interval_seconds = 600
+  global_batch                = 1024
+  gpu_batch                   = 64
+  max_runtime_seconds         = 36000
+  budget_usd                  = 120
+}
+
+run "nothing_unasked" {
+  command = plan
+
+  assert {
+    condition = (
+      length(aws_autoscaling_group.memory) == 0 && length(aws_launch_template.memory) == 0 &&
+      length(aws_cloudwatch_event_rule.run) == 0 && length(aws_vpc_endpoint.s3) == 0 &&
+      length(aws_launch_template.node["g5.12xlarge"].capacity_reservation_specification) == 0
+    )
+    error_message = "No memory nodes, alerts, endpoint or reservation unless asked for."
+  }
+  assert {
+    condition     = output.memory_autoscaling_group_name == null && local.run.memory_group == null
+    error_message = "The nodes know that there is no checkpoint tier."
+  }
+  assert {
+    condition     = strcontains(local.start_scripts.gpu, "\nshutdown -h +615\n")
+    error_message = "A node ends by itself a quarter of an hour after the maximum runtime."
+  }
+}
+
+run "checkpoint_tier" {
+  command = plan
+
+  variables {
+    checkpoint_tier = { instance_type = "r6i.4xlarge", node_count = 2 }
+  }
+
+  assert {
+    condition = (
+      aws_autoscaling_group.memory[0].desired_capacity == 2 && aws_autoscaling_group.memory[0].min_size == 0 &&
+      length(aws_autoscaling_group.memory[0].mixed_instances_policy) == 0 &&
+      aws_launch_template.memory[0].instance_type == "r6i.4xlarge"
+    )
+    error_message = "Memory nodes are on-demand and can go to 0."
+  }
+  assert {
+    condition = (
+      aws_launch_template.memory[0].metadata_options[0].http_tokens == "required" &&
+      aws_launch_template.memory[0].block_device_mappings[0].ebs[0].encrypted == "true" &&
+      aws_launch_template.memory[0].network_interfaces[0].associate_public_ip_address == "false"
+    )
+    error_message = "Memory nodes are as closed as the others."
+  }
+  assert {
+    condition     = strcontains(local.start_scripts.memory, "for service in deadline memory; do") && strcontains(local.start_scripts.gpu, "for service in deadline watch train; do")
+    error_message = "Each node starts the services of its role."
+  }
+  assert {
+    condition = anytrue([
+      for statement in jsondecode(aws_iam_role_policy.node.policy).Statement :
+      join(",", [for arn in statement.Resource : element(split("/", arn), 1)]) == "scav-run-1,scav-run-1-memory"
+      if statement.Sid == "EndRun"
+    ])
+    error_message = "The run may scale both of its groups, and no other."
+  }
+  assert {
+    condition     = output.memory_autoscaling_group_name == "scav-run-1-memory" && output.plan_summary.checkpoint_tier.node_count == 2
+    error_message = "The outputs name the tier."
+  }
+}
+
+run "capacity_reservation" {
+  command = plan
+
+  variables {
+    capacity_reservation_id = "cr-0123456789abcdef0"
+    on_demand_count         = 4
+  }
+
+  assert {
+    condition     = aws_launch_template.node["g5.12xlarge"].capacity_reservation_specification[0].capacity_reservation_target[0].capacity_reservation_id == "cr-0123456789abcdef0"
+    error_message = "The nodes start in the reservation."
+  }
+}
+
+run "alerts_to_a_topic" {
+  command = plan
+
+  variables {
+    interruption_topic_arn = "arn:aws:sns:us-east-1:123456789012:training"
+  }
+
+  assert {
+    condition     = join(",", keys(aws_cloudwatch_event_rule.run)) == "group,interruption"
+    error_message = "One rule for spot warnings, one for this run's group."
+  }
+  assert {
+    condition     = jsondecode(aws_cloudwatch_event_rule.run["group"].event_pattern).detail.AutoScalingGroupName[0] == "scav-run-1"
+    error_message = "The second rule is about this run only."
+  }
+  assert {
+    condition     = alltrue([for target in aws_cloudwatch_event_target.topic : target.arn == "arn:aws:sns:us-east-1:123456789012:training"])
+    error_message = "Both go to the topic."
+  }
+}
+
+run "own_key_boundary_and_endpoint" {
+  command = plan
+
+  variables {
+    kms_key_arn                 = "arn:aws:kms:us-east-1:123456789012:key/0123abcd"
+    permissions_boundary_arn    = "arn:aws:iam::123456789012:policy/boundary"
+    s3_endpoint_route_table_ids = ["rtb-0123456789abcdef0"]
+    checkpoint_tier             = { instance_type = "r6i.4xlarge", node_count = 1 }
+    checkpoint_expiry_days      = 30
+  }
+
+  assert {
+    condition = (
+      one(aws_s3_bucket_server_side_encryption_configuration.checkpoints[0].rule).apply_server_side_encryption_by_default[0].kms_master_key_id == var.kms_key_arn &&
+      aws_cloudwatch_log_group.run.kms_key_id == var.kms_key_arn &&
+      aws_launch_template.node["g5.12xlarge"].block_device_mappings[0].ebs[0].kms_key_id == var.kms_key_arn &&
+      aws_launch_template.memory[0].block_device_mappings[0].ebs[0].kms_key_id == var.kms_key_arn
+    )
+    error_message = "The key is used wherever data rests."
+  }
+  assert {
+    condition     = anytrue([for statement in jsondecode(aws_iam_role_policy.node.policy).Statement : statement.Resource[0] == var.kms_key_arn])
+    error_message = "The nodes may use the key."
+  }
+  assert {
+    condition     = aws_iam_role.node.permissions_boundary == var.permissions_boundary_arn
+    error_message = "The boundary is on the role."
+  }
+  assert {
+    condition     = aws_vpc_endpoint.s3[0].vpc_endpoint_type == "Gateway" && one(aws_vpc_endpoint.s3[0].route_table_ids) == "rtb-0123456789abcdef0"
+    error_message = "S3 is reached through the gateway."
+  }
+  assert {
+    condition     = length(aws_s3_bucket_lifecycle_configuration.checkpoints[0].rule) == 2
+    error_message = "Checkpoints expire when asked to."
+  }
+}
+
+run "a_probe" {
+  command = plan
+
+  variables {
+    budget_usd           = null
+    bucket_force_destroy = true
+    checkpoint_lifecycle = false
+    replace_lost_nodes   = false
+    max_failures         = 1
+    heartbeat_seconds    = 15
+  }
+
+  assert {
+    condition     = length(aws_budgets_budget.run) == 0 && length(aws_s3_bucket_lifecycle_configuration.checkpoints) == 0
+    error_message = "A probe needs neither a budget nor a lifecycle."
+  }
+  assert {
+    condition     = aws_s3_bucket.checkpoints[0].force_destroy
+    error_message = "Nothing of a probe is left behind."
+  }
+  assert {
+    condition     = contains(aws_autoscaling_group.nodes.suspended_processes, "ReplaceUnhealthy")
+    error_message = "A node that ended itself is not replaced."
+  }
+  assert {
+    condition     = endswith(output.results_uri, "/run-1/results") && endswith(output.heartbeats_uri, "/run-1/heartbeats")
+    error_message = "Whoever collects the results knows where they are."
+  }
+}

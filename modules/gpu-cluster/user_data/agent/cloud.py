@@ -1,0 +1,122 @@
+"""What the agent asks of AWS and of the instance: one run, its bucket prefix, its groups.
+
+Needs python3 (3.8 or newer) and the AWS CLI, and nothing else: it runs on whatever the machine image has.
+"""
+# ruff: noqa: S310, S603, S607
+
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+
+RUN = json.loads(Path(os.environ.get("SCAV_RUN_FILE", "/etc/scav/run.json")).read_text(encoding="utf-8"))
+STATE = Path(os.environ.get("SCAV_STATE_DIR", "/var/lib/scav"))
+METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
+POLL_SECONDS = float(os.environ.get("SCAV_POLL_SECONDS", "15"))
+# The metadata service and the other nodes are never behind a proxy.
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+FAILED = (OSError, subprocess.SubprocessError)
+
+
+def nodes():
+    """Running nodes that stay. All agree on the first: on-demand before spot, then the oldest."""
+    leaving = {key.rsplit("/", 1)[1] for key in stored("_draining/")}
+    found = [node for node in running(RUN["group"]) if node["InstanceId"] not in leaving]
+    return sorted(found, key=lambda node: node.get("InstanceLifecycle") == "spot")
+
+
+def running(group):
+    """Running nodes of a group, oldest first."""
+    reply = aws(
+        *("ec2", "describe-instances", "--filters", "Name=instance-state-name,Values=running"),
+        f"Name=tag:aws:autoscaling:groupName,Values={group}",
+    )
+    found = [instance for reservation in reply["Reservations"] for instance in reservation["Instances"]]
+    return sorted(found, key=lambda node: (node["LaunchTime"], node["InstanceId"]))
+
+
+def scale_to_zero(group):
+    aws(*("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", group, "--desired-capacity", "0"))
+
+
+def finished():
+    return bool(stored("_SUCCESS"))
+
+
+def started_at():
+    """When the first node of the run started, by S3's clock; the first to ask writes it down."""
+    if not stored("_STARTED"):
+        put("_STARTED")
+    return stored("_STARTED")[f"{RUN['run_id']}/_STARTED"]
+
+
+def stored(name):
+    """Key and time of the run's objects that begin with this name (a list: a missing object is no error)."""
+    prefix = f"{RUN['run_id']}/{name}"
+    reply = aws("s3api", "list-objects-v2", "--bucket", RUN["bucket"], "--prefix", prefix) or {}
+    return {item["Key"]: datetime.fromisoformat(item["LastModified"]).timestamp() for item in reply.get("Contents", [])}
+
+
+def put(name, text=""):
+    aws("s3", "cp", "-", f"s3://{RUN['bucket']}/{RUN['run_id']}/{name}", "--only-show-errors", stdin=text)
+
+
+def aws(*arguments, stdin=None):
+    command = ["aws", "--region", RUN["region"], "--output", "json", *arguments]
+    reply = subprocess.run(command, check=True, capture_output=True, text=True, input=stdin).stdout
+    return json.loads(reply) if reply.strip() else None
+
+
+def metadata(path):
+    """A value from the instance metadata (version 2), or None where there is none."""
+    ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    request = urllib.request.Request(f"{METADATA}/latest/api/token", method="PUT", headers=ttl)
+    token = DIRECT.open(request, timeout=5).read().decode()
+    headers = {"X-aws-ec2-metadata-token": token}
+    try:
+        request = urllib.request.Request(f"{METADATA}/latest/meta-data/{path}", headers=headers)
+        return DIRECT.open(request, timeout=5).read().decode()
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
+
+
+class Heartbeat:
+    """Tells S3 what this node is doing: at once when that changes, else every heartbeat_seconds."""
+
+    def __init__(self, me):
+        self.me = me
+        self.last = (None, 0.0)
+
+    def __call__(self, phase, **facts):
+        now = time.time()
+        if phase == self.last[0] and now - self.last[1] < RUN["heartbeat_seconds"]:
+            return
+        self.last = (phase, now)
+        report = {"instance_id": self.me, "phase": phase, "time": round(now, 3), **facts}
+        try:
+            put(f"heartbeats/{self.me}.json", json.dumps(report))
+        except FAILED as error:  # whoever waits for it misses one; the job does not
+            print(f"no heartbeat: {reason(error)}", flush=True)
+
+
+def log(message):
+    """To the journal, and as far as possible to the run's log group."""
+    print(message, flush=True)
+    try:
+        where = ["--log-group-name", RUN["log_group"], "--log-stream-name", f"{metadata('instance-id')}/node"]
+        create = ["aws", "--region", RUN["region"], "logs", "create-log-stream", *where]
+        subprocess.run(create, check=False, capture_output=True)  # it may exist
+        event = [{"timestamp": int(time.time() * 1000), "message": message}]
+        aws("logs", "put-log-events", *where, "--log-events", json.dumps(event))
+    except FAILED as error:
+        print(f"not sent to CloudWatch: {reason(error)}", flush=True)
+
+
+def reason(error):
+    return getattr(error, "stderr", None) or error

@@ -1,0 +1,156 @@
+# What a platform team may have to set, and what a probe sets: everything here has a default.
+
+variable "capacity_reservation_id" {
+  description = "On-Demand Capacity Reservation in which the nodes start. They are all on-demand then, without overrides or placement group. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.capacity_reservation_id == null || can(regex("^cr-[0-9a-f]{8,17}$", var.capacity_reservation_id))
+    error_message = "capacity_reservation_id must look like cr-0123456789abcdef0, or be null."
+  }
+}
+
+variable "permissions_boundary_arn" {
+  description = "Permissions boundary of the nodes' role, where the account demands one."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.permissions_boundary_arn == null || can(regex("^arn:[a-z-]+:iam::[0-9a-z]*:policy/", var.permissions_boundary_arn))
+    error_message = "permissions_boundary_arn must be the ARN of an IAM policy, or null."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "KMS key for volumes, checkpoints and logs. Its policy must allow Auto Scaling's service-linked role and CloudWatch Logs. Null: keys that AWS manages."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/", var.kms_key_arn))
+    error_message = "kms_key_arn must be the ARN of a KMS key (not of an alias), or null."
+  }
+}
+
+variable "check_quotas" {
+  description = "Whether a plan reads the account's vCPU quotas and warns where they are too small. False where servicequotas:GetServiceQuota is not allowed."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "interruption_topic_arn" {
+  description = "SNS topic that hears of spot interruption warnings (of the whole account and region: AWS does not say whose) and of nodes that this run lost or could not get. Its policy must allow events.amazonaws.com. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.interruption_topic_arn == null || can(regex("^arn:[a-z-]+:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]+$", var.interruption_topic_arn))
+    error_message = "interruption_topic_arn must be the ARN of an SNS topic, or null."
+  }
+}
+
+variable "s3_endpoint_route_table_ids" {
+  description = "Route tables that get an S3 gateway endpoint, so that checkpoints do not pass a NAT gateway. Empty: none is created."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for id in var.s3_endpoint_route_table_ids : can(regex("^rtb-[0-9a-f]{8,17}$", id))])
+    error_message = "s3_endpoint_route_table_ids must list route tables, each like rtb-0123456789abcdef0."
+  }
+}
+
+variable "https_egress_cidr_blocks" {
+  description = "Where the nodes may open HTTPS connections (AWS APIs, container registry, data). S3 in this region is always allowed."
+  type        = list(string)
+  default     = ["0.0.0.0/0"]
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for block in var.https_egress_cidr_blocks : can(cidrhost(block, 0))])
+    error_message = "https_egress_cidr_blocks must list CIDR blocks such as 10.0.0.0/8."
+  }
+}
+
+variable "log_retention_days" {
+  description = "Days for which CloudWatch Logs keeps the run's logs."
+  type        = number
+  default     = 365
+  nullable    = false
+
+  validation {
+    condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
+    error_message = "log_retention_days must be one of the periods that CloudWatch Logs knows: 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653."
+  }
+}
+
+variable "checkpoint_lifecycle" {
+  description = "Whether the created bucket removes replaced checkpoint versions and unfinished uploads after a week."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "checkpoint_expiry_days" {
+  description = "Days after which the created bucket deletes checkpoints. Null: never."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.checkpoint_expiry_days == null ? true : var.checkpoint_expiry_days >= 1 && floor(var.checkpoint_expiry_days) == var.checkpoint_expiry_days
+    error_message = "checkpoint_expiry_days must be a whole number of at least 1, or null."
+  }
+}
+
+variable "max_restarts" {
+  description = "How often torchrun restarts its workers before the node's agent restarts torchrun itself."
+  type        = number
+  default     = 3
+  nullable    = false
+
+  validation {
+    condition     = var.max_restarts >= 0 && floor(var.max_restarts) == var.max_restarts
+    error_message = "max_restarts must be a whole number of at least 0."
+  }
+}
+
+variable "max_failures" {
+  description = "After this many failures in a row, with all nodes there and no new checkpoint, the run is given up."
+  type        = number
+  default     = 5
+  nullable    = false
+
+  validation {
+    condition     = var.max_failures >= 1 && floor(var.max_failures) == var.max_failures
+    error_message = "max_failures must be a whole number of at least 1."
+  }
+}
+
+variable "replace_lost_nodes" {
+  description = "Whether the group replaces a node that was interrupted or failed. A probe is run again instead."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "heartbeat_seconds" {
+  description = "How often each node writes what it is doing to heartbeats/ under the run's prefix."
+  type        = number
+  default     = 60
+  nullable    = false
+
+  validation {
+    condition     = var.heartbeat_seconds >= 1
+    error_message = "heartbeat_seconds must be at least 1."
+  }
+}
+
+variable "bucket_force_destroy" {
+  description = "Whether destroying the run also deletes everything in the bucket that the module created. For probes, whose results are collected before."
+  type        = bool
+  default     = false
+  nullable    = false
+}

@@ -1,0 +1,53 @@
+"""Which configurations to measure, cheapest first: enough of them to tell the model's terms apart, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from planner.catalog import Precision
+from planner.job import Job
+from planner.measurements import Measurement
+
+LOCAL = "local"  # the instance type of a machine that is not in the catalogue
+
+
+class Probe(NamedTuple):
+    """One configuration to measure."""
+
+    instance_type: str
+    nodes: int
+    gpus_per_node: int
+    gpu_batch: int
+    accumulation_steps: int
+    precision: Precision
+
+    @property
+    def global_batch(self) -> int:
+        return self.nodes * self.gpus_per_node * self.gpu_batch * self.accumulation_steps
+
+
+def local_probes(job: Job, worker_counts: Sequence[int]) -> list[Probe]:
+    """Three batch sizes on one worker, which separate a step's fixed part from its samples; the middle one on more."""
+    workload = job.workload
+    smallest, middle, largest = _three_batches(workload.global_batch.low, workload.global_batch.high)
+    single = [Probe(LOCAL, 1, 1, batch, 1, workload.precision) for batch in dict.fromkeys((smallest, middle, largest))]
+    several = [
+        Probe(LOCAL, 1, workers, max(middle // workers, 1), 1, workload.precision)
+        for workers in worker_counts
+        if workers > 1
+    ]
+    return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.gpus_per_node))
+
+
+def _three_batches(low: int, high: int) -> tuple[int, int, int]:
+    return low, round((low * high) ** 0.5), high
+
+
+def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> list[Probe]:
+    """What has not been measured yet."""
+    known = {
+        Probe(row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision)
+        for row in measurements
+    }
+    return [probe for probe in probes if probe not in known]

@@ -1,0 +1,144 @@
+"""Probes as torchrun processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner import assets
+from planner.errors import InputError, ScavError, one_line
+from planner.measurements import Measurement
+from planner.probe_plan import Probe
+
+_LAST_LINES = 5
+_GRACE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The user's training script: where it runs and what it is called with."""
+
+    folder: Path
+    command: tuple[str, ...]
+
+    def checked(self) -> Script:
+        if not self.command:
+            raise InputError("no script to probe; set run.command in scav.yaml or name it: scav probe JOB -- train.py")
+        if not (self.folder / self.command[0]).is_file():
+            raise InputError("no such script", file=str(self.folder / self.command[0]))
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRunner:
+    """Runs one probe after the other; each process has one thread, or they would steal each other's time."""
+
+    script: Script
+    timeout_seconds: float
+    windows: int = 8
+    window_steps: int = 20
+
+    def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
+        if importlib.util.find_spec("torch") is None:
+            raise ScavError("probing needs PyTorch here: pip install 'scav[probe]', or probe with --on container")
+        with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
+            output = Path(folder) / "probe.json"
+            environment = {
+                **os.environ,
+                **script_environment(probe, reference_batch, Path(folder)),
+                "SCAV_PROBE_OUTPUT": str(output),
+                "SCAV_PROBE_STARTED": repr(time.time()),
+                "SCAV_PROBE_WINDOWS": str(self.windows),
+                "SCAV_PROBE_WINDOW_STEPS": str(self.window_steps),
+                "SCAV_PROBE_NOISE": str(int(measure_noise)),
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
+            }
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+            command += [f"--nproc-per-node={probe.gpus_per_node}", "-m", "probes.run", *self.script.command]
+            log = Path(folder) / "log.txt"
+            code = _run(command, self.script.folder, environment, log, self.timeout_seconds)
+            return measurement_of(probe, output, code, log, self.timeout_seconds)
+
+
+def script_environment(probe: Probe, reference_batch: int, checkpoints: Path) -> dict[str, str]:
+    """What a script may rely on, in a probe as in the real run."""
+    return {
+        "SCAV_GLOBAL_BATCH": str(probe.global_batch),
+        "SCAV_GPU_BATCH": str(probe.gpu_batch),
+        "SCAV_ACCUMULATION": str(probe.accumulation_steps),
+        "SCAV_LR_SCALE": repr(probe.global_batch / reference_batch),
+        "SCAV_CHECKPOINT_DIR": str(checkpoints),
+        "SCAV_CHECKPOINT_INTERVAL_SECONDS": "3600",
+        "SCAV_RUN_ID": "probe",
+    }
+
+
+def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, timeout_seconds: float) -> Measurement:
+    """What the probe wrote, or one line on why it wrote nothing."""
+    if code is None:
+        raise ScavError(
+            f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration{_tail(log)}"
+        )
+    if not output.exists():
+        raise ScavError(f"{_shown(probe)}: the script failed with exit code {code}{_tail(log)}")
+    record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+    if record.pop("outcome") != "measured":
+        raise ScavError(f"{_shown(probe)}: {record['reason']}")
+    asked = {"instance_type": probe.instance_type, "precision": probe.precision}
+    return Measurement.model_validate({**record, **asked})
+
+
+def _run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, timeout_seconds: float
+) -> int | None:
+    """The exit code, or None when time ran out. Whatever happens, no process is left behind."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            return process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        _signal_group(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _shown(probe: Probe) -> str:
+    return f"probe of {probe.nodes} x {probe.gpus_per_node} workers at local batch {probe.gpu_batch}"
+
+
+def _tail(log: Path) -> str:
+    """The script's own last words, which name its mistake; torchrun's report after them does not."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    own = [line for line in lines if "torch/distributed" not in line and "torch.distributed.elastic" not in line]
+    errors = [line.strip() for line in own if "Error" in line and "ChildFailedError" not in line]
+    words = errors[-1:] or [line.strip() for line in own[-_LAST_LINES:]]
+    return f": {one_line(' | '.join(words))}" if words else ""

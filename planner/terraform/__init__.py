@@ -1,0 +1,17 @@
+"""Terraform: the one place that runs it. What was reviewed is what is applied, and its state is never lost."""
+
+from planner.terraform.events import Diagnostic, Progress
+from planner.terraform.executable import Executable, fetch_version, find_executable
+from planner.terraform.workspace import Applied, Output, PlanFile, Workspace
+
+__all__ = [
+    "Applied",
+    "Diagnostic",
+    "Executable",
+    "Output",
+    "PlanFile",
+    "Progress",
+    "Workspace",
+    "fetch_version",
+    "find_executable",
+]

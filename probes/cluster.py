@@ -1,0 +1,99 @@
+"""Which process this is among how many, on which device, and how they talk: the one switch between GPU and CPU."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """As torchrun says in the environment; one process alone without it."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+    @property
+    def nodes(self) -> int:
+        return max(self.world_size // self.local_world_size, 1)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", self.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def this_place() -> Place:
+    def number(name: str, default: int) -> int:
+        return int(os.environ.get(name, default))
+
+    return Place(
+        rank=number("RANK", 0),
+        world_size=number("WORLD_SIZE", 1),
+        local_rank=number("LOCAL_RANK", 0),
+        local_world_size=number("LOCAL_WORLD_SIZE", 1),
+    )
+
+
+def join(place: Place) -> None:
+    """Meet the other processes, over NCCL where there are GPUs and gloo where there are none."""
+    if place.world_size == 1 or dist.is_initialized():
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place.device)
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def average(values: list[float], place: Place) -> list[float]:
+    """Over all processes, the same everywhere."""
+    if not dist.is_initialized():
+        return values
+    tensor = torch.tensor(values, dtype=torch.float64, device=place.device)
+    dist.all_reduce(tensor)
+    return [float(value) / place.world_size for value in tensor.tolist()]
+
+
+def any_of(flag: bool, place: Place) -> bool:
+    """Whether any process says so, the same everywhere."""
+    return max(average([float(flag)], place)) > 0
+
+
+def gathered(value: Any, place: Place) -> list[Any]:
+    """Everybody's value, everywhere, by rank."""
+    if not dist.is_initialized():
+        return [value]
+    values: list[Any] = [None] * place.world_size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def wait_for_device() -> None:
+    """GPU work is queued: a clock is only right when the queue is empty."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def hardware(place: Place) -> dict[str, Any]:
+    """What the machine says of itself, for whoever reads the measurement later."""
+    gpu = torch.cuda.get_device_name(place.device) if torch.cuda.is_available() else None
+    memory = torch.cuda.get_device_properties(place.device).total_memory if torch.cuda.is_available() else None
+    return {
+        "gpu": gpu,
+        "gpu_memory_bytes": memory,
+        "cpu": platform.processor() or platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def software() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    return versions

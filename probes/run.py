@@ -1,0 +1,53 @@
+"""`python -m probes.run train.py --args`, under torchrun: run a training script unchanged and measure it.
+
+Writes one JSON object to SCAV_PROBE_OUTPUT: what was measured, or why nothing was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from probes.cluster import Place, this_place
+from probes.session import ProbeFinished, Session
+from probes.settings import Settings
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 also where the script did not fit or did not step: the record says so."""
+    started = float(os.environ.get("SCAV_PROBE_STARTED", time.time()))
+    script = Path(arguments[0])
+    settings, place = Settings.from_environment(), this_place()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
+    session = Session(settings, place, started)
+    session.instrument.install()
+    sys.argv = [str(script), *arguments[1:]]
+    sys.path[0] = str(script.parent)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except ProbeFinished:
+        return 0
+    except torch.OutOfMemoryError:
+        record_failure(settings, place, "out_of_memory", "the batch does not fit the GPU's memory")
+        return 0
+    reason = f"the script ended after {session.steps} optimizer steps, before the measurement was complete"
+    record_failure(settings, place, "too_few_steps", reason)
+    return 0
+
+
+def record_failure(settings: Settings, place: Place, outcome: str, reason: str) -> None:
+    if place.rank == 0 or outcome == "out_of_memory":
+        settings.output.write_text(json.dumps({"outcome": outcome, "reason": reason}) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m probes.run SCRIPT [ARGUMENTS]")
+    sys.exit(main(sys.argv[1:]))

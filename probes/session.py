@@ -1,0 +1,170 @@
+"""One probe of one configuration, driven by the script's own steps.
+
+Warm-up, then windows of steps in turn with and without communication (A B A B: a busy minute hits both), then the
+gradient noise at parameters that stand still, then what needs no steps: all-reduce, checkpoint, memory. Then the
+script is ended: what it would train further is of no interest.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from probes import cluster, parting, windows
+from probes.instrument import Instrument
+from probes.noise import GradientCollector, NoiseEstimate, estimate
+from probes.settings import Settings
+
+LONGEST_WARM_UP = 3 * windows.WARM_UP_STEPS
+MOST_NOISE_GROUPS = 64
+LEAST_NOISE_GROUPS = 8
+
+
+class ProbeFinished(SystemExit):
+    """Ends the script from inside its optimizer step; `except Exception` in the script does not hold it."""
+
+
+@dataclass(slots=True)
+class _Timed:
+    """Finished windows of one kind, in seconds per step."""
+
+    finished: list[list[float]] = field(default_factory=list)
+
+
+class Session:
+    def __init__(self, settings: Settings, place: cluster.Place, started: float) -> None:
+        self.settings, self.place, self.started = settings, place, started
+        self.instrument = Instrument(place, self.before_step, self.after_step)
+        self.startup_seconds: float | None = None
+        self.steps = 0
+        self.data_wait = 0.0
+        self._phase = "warm-up"
+        self._clock = 0.0
+        self._window: list[float] = []
+        self._warm_up: list[float] = []
+        self._with_sync, self._without_sync = _Timed(), _Timed()
+        self._collector: GradientCollector | None = None
+        self._frozen: list[torch.Tensor] = []
+
+    def before_step(self) -> None:
+        if self._collector is not None:
+            self._collector.take()
+
+    def after_step(self) -> None:
+        cluster.wait_for_device()
+        now = time.perf_counter()
+        self.steps += 1
+        if self.startup_seconds is None:
+            self.startup_seconds = time.time() - self.started
+        else:
+            self._advance(now - self._clock)
+        self._clock = time.perf_counter()
+
+    def _advance(self, seconds: float) -> None:
+        if self._phase == "warm-up":
+            self._warm_up.append(seconds)
+            if len(self._warm_up) % windows.WARM_UP_STEPS == 0:
+                cold = cluster.any_of(not windows.is_warm(self._warm_up), self.place)
+                if not cold or len(self._warm_up) >= LONGEST_WARM_UP:
+                    self._begin_timing()
+        elif self._phase == "timing":
+            self._window.append(seconds)
+            if len(self._window) == self.settings.window_steps:
+                self._end_window()
+        elif self._collector is not None:
+            self._continue_noise(self._collector)
+
+    def _begin_timing(self) -> None:
+        self._phase = "timing"
+        self.instrument.data_wait_seconds = 0.0
+        self.instrument.synchronize_gradients(True)
+
+    def _end_window(self) -> None:
+        kind = self._next_kind()
+        kind.finished.append(self._window)
+        self._window = []
+        following = self._next_kind()
+        enough = len(self._with_sync.finished) >= self.settings.windows
+        if enough and (self.place.world_size == 1 or len(self._without_sync.finished) >= self.settings.windows):
+            self._end_timing()
+        else:
+            self.instrument.synchronize_gradients(following is self._with_sync)
+
+    def _next_kind(self) -> _Timed:
+        behind = len(self._without_sync.finished) < len(self._with_sync.finished)
+        return self._without_sync if behind and self.place.world_size > 1 else self._with_sync
+
+    def _end_timing(self) -> None:
+        counted = sum(len(w) for kind in (self._with_sync, self._without_sync) for w in kind.finished)
+        self.data_wait = self.instrument.data_wait_seconds / counted
+        if not self.settings.measure_noise:
+            self._finish(None)
+        self._phase = "noise"
+        parameters = self.instrument.parameters()
+        if dist.is_initialized():  # windows without communication let the processes drift apart
+            for parameter in parameters:
+                dist.broadcast(parameter.data, src=0)
+        self._frozen = [parameter.detach().clone() for parameter in parameters]
+        self.instrument.synchronize_gradients(False)
+        batch = self.settings.gpu_batch * self.settings.accumulation_steps
+        self._collector = GradientCollector(parameters, batch)
+
+    def _continue_noise(self, collector: GradientCollector) -> None:
+        with torch.no_grad():
+            for parameter, value in zip(self.instrument.parameters(), self._frozen, strict=True):
+                parameter.copy_(value)
+        groups = len(collector.groups)
+        if groups >= LEAST_NOISE_GROUPS:
+            found = estimate(collector.groups)  # the same on every process: its sums were all-reduced
+            if found.reached or groups >= MOST_NOISE_GROUPS:
+                self._collector = None
+                self._finish(found)
+
+    def _finish(self, noise: NoiseEstimate | None) -> None:
+        record = self._record(noise)
+        if self.place.rank == 0:
+            self.settings.output.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        if dist.is_initialized():
+            dist.barrier()
+            dist.destroy_process_group()
+        raise ProbeFinished(0)
+
+    def _record(self, noise: NoiseEstimate | None) -> dict[str, Any]:
+        parameters = self.instrument.parameters()
+        own = windows.summarize(self._with_sync.finished)
+        p50s, p90s, variations = zip(*cluster.gathered((own.p50, own.p90, own.variation), self.place), strict=True)
+        record: dict[str, Any] = {
+            "outcome": "measured",
+            "nodes": self.place.nodes,
+            "gpus_per_node": self.place.local_world_size,
+            "gpu_batch": self.settings.gpu_batch,
+            "accumulation_steps": self.settings.accumulation_steps,
+            "step_seconds": max(p50s),  # a synchronous step is as slow as its slowest process
+            "step_seconds_p90": max(p90s),
+            "window_variation": max(variations),
+            "windows": own.windows,
+            "data_wait_seconds": max(cluster.gathered(self.data_wait, self.place)),
+            "startup_seconds": max(cluster.gathered(self.startup_seconds, self.place)),
+            "parameters": sum(parameter.numel() for parameter in parameters),
+            "gradient_bytes": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+            "peak_memory_bytes": max(cluster.gathered(parting.peak_memory_bytes(), self.place)),
+            "hardware": cluster.hardware(self.place),
+            "software": cluster.software(),
+        }
+        if self._without_sync.finished:
+            alone = max(cluster.gathered(windows.summarize(self._without_sync.finished).p50, self.place))
+            record["exposed_sync_seconds"] = max(record["step_seconds"] - alone, 0.0)
+        if self.place.world_size > 1:
+            record["allreduce"] = [asdict(row) for row in parting.time_allreduce(record["gradient_bytes"], self.place)]
+        if self.instrument.model is not None and self.instrument.optimizer is not None:
+            record |= parting.time_checkpoint(
+                self.instrument.model, self.instrument.optimizer, self.settings.checkpoint_folder, self.place
+            )
+        if noise is not None:
+            record["noise"] = {**asdict(noise), "reached": noise.reached, "at_step": self.steps}
+        return record

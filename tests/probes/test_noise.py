@@ -1,0 +1,145 @@
+"""The gradient noise estimate against an exact reference, and over processes against micro-batches."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from probes.noise import GradientCollector, GradientGroup, NoiseEstimate, estimate  # noqa: E402
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BATCH, SAMPLES = 16, 64
+
+# Saved once and loaded by every process: separately trained models would show chaos, not noise.
+COMMON = """
+import torch
+from torch import nn
+def model():
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 3))
+def data(samples):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(samples, 12, generator=generator), torch.randint(0, 3, (samples,), generator=generator)
+def loss(network, x, y):
+    return nn.functional.cross_entropy(network(x), y)
+"""
+namespace: dict[str, object] = {}
+exec(COMMON, namespace)  # noqa: S102 (the same text runs in the worker processes below)
+
+
+def groups_of_one_process(micro_batches: int, repeats: int = 1) -> list[GradientGroup]:
+    network = namespace["model"]()
+    x, y = namespace["data"](BATCH * micro_batches * repeats)
+    collector = GradientCollector(network.parameters(), BATCH)
+    collector.micro_batches = micro_batches
+    for start in range(0, len(x), BATCH):
+        network.zero_grad()
+        namespace["loss"](network, x[start : start + BATCH], y[start : start + BATCH]).backward()
+        collector.take()
+    return collector.groups
+
+
+def test_norms_equal_those_of_exact_per_sample_gradients() -> None:
+    from torch.func import functional_call, grad, vmap
+
+    network = namespace["model"]()
+    weights = {name: value.detach() for name, value in network.named_parameters()}
+    x, y = namespace["data"](SAMPLES)
+
+    def loss_of_one(parameters, sample, label):
+        scores = functional_call(network, parameters, (sample.unsqueeze(0),))
+        return torch.nn.functional.cross_entropy(scores, label.unsqueeze(0))
+
+    per_sample = vmap(grad(loss_of_one), in_dims=(None, 0, 0))(weights, x, y)
+    flat = torch.cat([value.reshape(SAMPLES, -1) for value in per_sample.values()], dim=1).double()
+    micro = flat.reshape(SAMPLES // BATCH, BATCH, -1).mean(dim=1)
+    (group,) = groups_of_one_process(SAMPLES // BATCH)
+    assert group.mean_squared_norm == pytest.approx(float(micro.square().sum(dim=1).mean()), rel=1e-4)
+    assert group.squared_norm_of_mean == pytest.approx(float(flat.mean(dim=0).square().sum()), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_equal_micro_batches(processes: int, tmp_path: Path) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        COMMON
+        + f"""
+import json, sys
+import torch.distributed as dist
+from probes.cluster import join, this_place
+from probes.noise import GradientCollector
+place = this_place()
+join(place)
+network = model()
+x, y = data({BATCH} * place.world_size)
+part = slice(place.rank * {BATCH}, (place.rank + 1) * {BATCH})
+collector = GradientCollector(network.parameters(), {BATCH})
+collector.micro_batches = 1
+loss(network, x[part], y[part]).backward()
+collector.take()
+if place.rank == 0:
+    group = collector.groups[0]
+    print(json.dumps([group.count, group.mean_squared_norm, group.squared_norm_of_mean]))
+dist.destroy_process_group()
+"""
+    )
+    output = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", str(worker)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    (group,) = groups_of_one_process(processes)
+    expected = [processes, group.mean_squared_norm, group.squared_norm_of_mean]
+    assert json.loads(output.splitlines()[-1]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_recovers_a_noise_scale_that_is_known() -> None:
+    """Gradients drawn around a known mean with a known variance per sample."""
+    generator = torch.Generator().manual_seed(3)
+    dimension, variance_per_sample, batch, count = 2000, 50.0, 8, 4
+    mean = torch.ones(dimension, dtype=torch.float64) * math.sqrt(0.5 / dimension)
+    groups = []
+    for _ in range(200):
+        noise = torch.randn(count, dimension, generator=generator, dtype=torch.float64)
+        gradients = mean + noise * math.sqrt(variance_per_sample / dimension / batch)
+        groups.append(
+            GradientGroup(
+                count=count,
+                batch=batch,
+                mean_squared_norm=float(gradients.square().sum(dim=1).mean()),
+                squared_norm_of_mean=float(gradients.mean(dim=0).square().sum()),
+            )
+        )
+    found = estimate(groups)
+    assert found.low < 100.0 < found.high
+    assert found.scale == pytest.approx(100.0, rel=0.15)
+    assert found.reached
+
+
+def test_two_ways_to_group_the_same_gradients_agree_within_their_intervals() -> None:
+    four, eight = (estimate(groups_of_one_process(count, repeats=64 // count)) for count in (4, 8))
+    assert four.low <= eight.high
+    assert eight.low <= four.high
+
+
+def test_says_when_it_is_not_narrow_enough() -> None:
+    assert not NoiseEstimate(scale=100.0, low=70.0, high=140.0, groups=8).reached
+    assert not estimate(groups_of_one_process(4)).reached
+
+
+def test_gradients_that_are_not_numbers_are_left_out() -> None:
+    good = groups_of_one_process(4, repeats=8)
+    broken = GradientGroup(count=4, batch=BATCH, mean_squared_norm=math.nan, squared_norm_of_mean=math.nan)
+    assert estimate([*good, broken]) == estimate(good)
