@@ -102,11 +102,21 @@ def compare_values(plan: Plan, values: Json) -> Comparison:
 
 
 def compare_terraform_plan(plan: Plan, terraform_plan: Json, *, values: Json, declared: frozenset[str]) -> Comparison:
-    """`terraform show -json` with the plan; `values` (terraform.tfvars.json) say what the plan does not hold."""
-    _refuse_what_is_no_plan(terraform_plan)
-    decided = decided_variables(plan)
-    expected = {**values, **decided}
-    found = {name: item.get("value") for name, item in terraform_plan.get("variables", {}).items()}
+    """`terraform show -json` with the plan; `values` (terraform.tfvars.json) say what the plan does not hold.
+
+    `declared` are the blocks of the module that scav wrote, from `declared_resources`.
+    """
+    if terraform_plan.get("errored"):
+        raise InputError("this Terraform plan failed, so there is nothing to compare; plan again")
+    try:
+        return _comparison(plan, terraform_plan, values, declared)
+    except (AttributeError, KeyError, TypeError) as error:  # the file may hold anything
+        raise InputError("not a Terraform plan as JSON; make it with `terraform show -json PLAN_FILE`") from error
+
+
+def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozenset[str]) -> Comparison:
+    expected = {**values, **decided_variables(plan)}
+    found = {name: item.get("value") for name, item in terraform_plan["variables"].items()}
     resources = _Resources(terraform_plan)
     settings = list(resources.node_settings())
     facts = [
@@ -221,8 +231,8 @@ def _settings_facts(expected: Json, settings: Sequence[Json]) -> Iterator[Fact]:
 
 def _wiring(terraform_plan: Json, names: Iterable[str]) -> Iterator[Difference]:
     """The module takes each variable as it is; the provider takes the region."""
-    configuration = terraform_plan.get("configuration", {})
-    call = configuration.get("root_module", {}).get("module_calls", {}).get(MODULE_CALL, {})
+    configuration = terraform_plan["configuration"]
+    call = configuration["root_module"].get("module_calls", {}).get(MODULE_CALL, {})
     provider = configuration.get("provider_config", {}).get("aws", {}).get("expressions", {})
     inputs = {**call.get("expressions", {}), "region": provider.get("region")}
     for name in names:
@@ -233,7 +243,7 @@ def _wiring(terraform_plan: Json, names: Iterable[str]) -> Iterator[Difference]:
 
 def _missing(terraform_plan: Json, declared: frozenset[str]) -> Iterator[Difference]:
     """Blocks that the module had when scav wrote it."""
-    module = terraform_plan.get("configuration", {}).get("root_module", {}).get("module_calls", {}).get(MODULE_CALL, {})
+    module = terraform_plan["configuration"]["root_module"].get("module_calls", {}).get(MODULE_CALL, {})
     present = {resource["address"] for resource in module.get("module", {}).get("resources", ())}
     for address in sorted(declared - present):
         yield Difference(name=f"{MODULE_ADDRESS}.{address}", planned="declared", found="removed")
@@ -249,7 +259,7 @@ def _unasked(terraform_plan: Json, declared: frozenset[str]) -> Iterator[Unasked
             actions = "/".join(change["change"]["actions"])
             found[change["address"]] = f"{actions}, machines outside the plan" if machines else actions
     listed = {re.sub(r"\[[^]]*\]", "", address) for address in found}
-    for address, what in _configured(terraform_plan.get("configuration", {}).get("root_module", {}), "", declared):
+    for address, what in _configured(terraform_plan["configuration"]["root_module"], "", declared):
         if address not in listed:
             found.setdefault(address, what)
     yield from (Unasked(address=address, what=what) for address, what in sorted(found.items()))
@@ -271,13 +281,6 @@ def _configured(module: Json, prefix: str, declared: frozenset[str]) -> Iterator
             yield from _configured(call.get("module", {}), f"{address}.", declared)
         else:
             yield address, f"module from {call.get('source')}"
-
-
-def _refuse_what_is_no_plan(terraform_plan: Json) -> None:
-    if not isinstance(terraform_plan.get("resource_changes"), list):
-        raise InputError("not a Terraform plan as JSON; make it with `terraform show -json PLAN_FILE`")
-    if terraform_plan.get("errored"):
-        raise InputError("this Terraform plan failed, so there is nothing to compare; plan again")
 
 
 def _settings_in(user_data: object) -> Json | None:

@@ -72,8 +72,8 @@ class Measurement(Contract):
     checkpoint_bytes: Bytes | None = None
     startup_seconds: Seconds | None = Field(default=None, description="from the launch to the first step")
     probe_usd: Usd | None = Field(default=None, description="what measuring this cost")
-    hardware: dict[str, str | int | float | None] = {}
-    software: dict[str, str] = {}
+    hardware: dict[str, str | int | float | None] = Field(default_factory=dict)
+    software: dict[str, str] = Field(default_factory=dict)
     image_digest: str | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +60,9 @@ def average(values: list[float], place: Place) -> list[float]:
     return [float(value) / place.world_size for value in tensor.tolist()]
 
 
-def any_of(flag: bool, place: Place) -> bool:
-    """Whether any process says so, the same everywhere."""
-    return max(average([float(flag)], place)) > 0
+def any_of(flags: Sequence[bool], place: Place) -> list[bool]:
+    """For each flag whether any process has raised it, the same everywhere."""
+    return [share > 0 for share in average([float(flag) for flag in flags], place)]
 
 
 def gathered(value: Any, place: Place) -> list[Any]:

@@ -69,7 +69,7 @@ class Session:
         if self._phase == "warm-up":
             self._warm_up.append(seconds)
             if len(self._warm_up) % windows.WARM_UP_STEPS == 0:
-                cold = cluster.any_of(not windows.is_warm(self._warm_up), self.place)
+                (cold,) = cluster.any_of([not windows.is_warm(self._warm_up)], self.place)
                 if not cold or len(self._warm_up) >= LONGEST_WARM_UP:
                     self._begin_timing()
         elif self._phase == "timing":

@@ -67,15 +67,18 @@ class MockAws:
         """What moto could not answer since the last reset."""
         return re.findall(r"^\S*(?:Error|Exception)\b.*$", self.log.read_text(), re.MULTILINE)
 
-    def answers(self, *, zone_id: str) -> dict[str, Any]:
-        """What a plan leaves open, from the mock's own account: its default VPC, in one zone or (empty) in all."""
+    def answers(self, *, instance_type: str, zone_id: str = "") -> dict[str, Any]:
+        """What a plan leaves open, from the mock's own account: subnets of its default VPC in that zone, or in all."""
         ec2 = self.client("ec2")
-        subnets = ec2.describe_subnets()["Subnets"]
-        wanted = [subnet for subnet in subnets if zone_id in ("", subnet["AvailabilityZoneId"])]
+        offered = ec2.describe_instance_type_offerings(
+            LocationType="availability-zone-id", Filters=[{"Name": "instance-type", "Values": [instance_type]}]
+        )
+        zones = {zone_id} if zone_id else {offer["Location"] for offer in offered["InstanceTypeOfferings"]}
+        subnets = [subnet for subnet in ec2.describe_subnets()["Subnets"] if subnet["AvailabilityZoneId"] in zones]
         linux = [{"Name": "architecture", "Values": ["x86_64"]}, {"Name": "name", "Values": ["amzn2-ami-*"]}]
         return {
-            "vpc_id": wanted[0]["VpcId"],
-            "subnet_ids": sorted(subnet["SubnetId"] for subnet in wanted),
+            "vpc_id": subnets[0]["VpcId"],
+            "subnet_ids": sorted(subnet["SubnetId"] for subnet in subnets),
             "ami_id": ec2.describe_images(Filters=linux)["Images"][0]["ImageId"],
             "container_image": IMAGE,
         }
@@ -124,7 +127,9 @@ def _named(service: str, call: str, key: str, *names: str) -> Callable[[Client],
 
 
 KINDS: dict[str, Callable[[Client], list[str]]] = {
-    "auto scaling groups": _named("autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", "AutoScalingGroupName"),
+    "auto scaling groups": _named(
+        "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", "AutoScalingGroupName"
+    ),
     "buckets": _named("s3", "list_buckets", "Buckets", "Name"),
     "budgets": _budgets,
     "event rules": _named("events", "list_rules", "Rules", "Name"),

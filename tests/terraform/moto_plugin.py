@@ -26,6 +26,7 @@ from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data, random_resource_id
+from moto.iam.access_control import IAMPolicyStatement, PermissionResult
 from moto.server import ThreadedMotoServer
 from moto.servicequotas.responses import ServiceQuotasResponse
 
@@ -48,6 +49,7 @@ def install() -> None:
     convert_to_flask_response.__call__ = refuse_on_failure(convert_to_flask_response.__call__)
     LaunchTemplate.create_version = decode_user_data(LaunchTemplate.create_version)
     SecurityGroupRule.__init__ = keep_description(SecurityGroupRule.__init__)
+    IAMPolicyStatement.is_action_permitted = pretend_tls(IAMPolicyStatement.is_action_permitted)
     BudgetsBackend.create_budget = keep_tags(BudgetsBackend.create_budget)
 
 
@@ -66,7 +68,9 @@ def refuse_on_failure(answer: Any) -> Any:
                 return Response(body, 400, content_type="application/x-amz-json-1.1")
             text = f"<Error><Code>MockFailure</Code><Message>{escape(message)}</Message></Error>"
             ec2 = "/ec2/" in request.headers.get("Authorization", "")
-            wrapped = f"<Response><Errors>{text}</Errors></Response>" if ec2 else f"<ErrorResponse>{text}</ErrorResponse>"
+            wrapped = (
+                f"<Response><Errors>{text}</Errors></Response>" if ec2 else f"<ErrorResponse>{text}</ErrorResponse>"
+            )
             return Response(wrapped, 400, content_type="text/xml")
 
     return answer_or_refuse
@@ -165,6 +169,19 @@ def keep_description(initialise: Any) -> Any:
             self.source_group = {name: value for name, value in self.source_group.items() if name != "Description"}
 
     return initialise_and_describe
+
+
+# Bucket policies: moto refuses everything to a bucket that refuses what comes without TLS, however it comes.
+
+
+def pretend_tls(is_action_permitted: Any) -> Any:
+    @functools.wraps(is_action_permitted)
+    def permitted(self: IAMPolicyStatement, *args: Any, **kwargs: Any) -> PermissionResult:
+        if "aws:SecureTransport" in self._statement.get("Condition", {}).get("Bool", {}):
+            return PermissionResult.NEUTRAL
+        return is_action_permitted(self, *args, **kwargs)
+
+    return permitted
 
 
 # Budgets: moto keeps neither tags nor the addresses of notifications, and cannot change a budget.

@@ -1,7 +1,7 @@
 """What surrounds a node, made of files: AWS, docker and systemd as commands, and the instance's metadata service.
 
 A folder (`WORLD`) holds it all: `s3/` is S3, `nodes.json` EC2 (group -> instances), `metadata/` what the instance says
-about itself, `job.sh` what the container does, `runs` the argument lists that containers got, `calls` what else was asked.
+about itself, `job.sh` what the container does, `runs` the argument lists that containers got, `calls` the rest.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if words[:2] == ["s3api", "list-objects-v2"]:
     found = [{"Key": key, "LastModified": stamp(key)} for key in keys if key.startswith(value("--prefix"))]
     print(json.dumps({"Contents": found} if found else {}))
 elif words[:2] == ["s3", "cp"]:
+    if (world / "s3-refuses").exists() and words[2] != "-":
+        sys.exit("SlowDown")
     target = inside(words[3])
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(f"{target.name}.{os.getpid()}.new")
@@ -44,7 +46,7 @@ elif words[:2] == ["s3", "rm"]:
 elif words[:2] == ["s3", "sync"]:
     for path in inside(words[2]).rglob("*"):
         local = pathlib.Path(words[3]) / path.relative_to(inside(words[2]))
-        if path.is_file() and not (local.exists() and local.stat().st_mtime == path.stat().st_mtime):
+        if path.is_file() and not (local.exists() and abs(local.stat().st_mtime - path.stat().st_mtime) < 0.001):
             local.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, local)
             with (world / "copies").open("a") as copies:

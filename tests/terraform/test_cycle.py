@@ -91,7 +91,8 @@ def test_mock_answered_every_call(cycles, mock_server):
 def planned_variant(variant: Variant, aws: MockAws, folders: pytest.TempPathFactory) -> Path:
     folder = folders.mktemp(variant.name)
     values = plan_workspace(folder / "planned", variant.example, *variant.options)
-    values |= aws.answers(zone_id="" if variant.every_zone else values["availability_zone_id"])
+    zone_id = "" if variant.every_zone else values["availability_zone_id"]
+    values |= aws.answers(instance_type=values["instance_type"], zone_id=zone_id)
     tags = {"run_id": variant.run_id, "tags": {"team": "vision"}, "budget_emails": ["team@example.com"]}
     copy_workspace(folder / "planned", folder / "workspace", values | tags | variant.changes, override=variant.override)
     return folder / "workspace"
@@ -179,9 +180,7 @@ def assert_planned_kinds_exist(created: dict[str, list[str]], values: dict[str, 
 
 def assert_only_the_node_count_changes(plan: dict[str, Any], values: dict[str, Any]) -> None:
     """The group's size and the templates' user data, which tells nodes how many they are. In place, all of it."""
-    templates = [
-        f'{TEMPLATE}["{type_}"]' for type_ in (values["instance_type"], *values["instance_type_overrides"])
-    ]
+    templates = [f'{TEMPLATE}["{type_}"]' for type_ in (values["instance_type"], *values["instance_type_overrides"])]
     found = {change["address"]: change["change"] for change in changed(plan)}
     assert sorted(found) == sorted([GROUP, *templates])
     assert all(change["actions"] == ["update"] for change in found.values())

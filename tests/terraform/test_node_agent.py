@@ -1,4 +1,5 @@
 """The agent that user data installs on a node, against a metadata service and commands that are stand-ins."""
+# ruff: noqa: S310
 
 import ast
 import json
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -35,7 +37,10 @@ RUN = {
     "log_group": "/scav/run-1",
     "environment": {"SCAV_RUN_ID": "run-1", "SCAV_CHECKPOINT_DIR": "/checkpoints", "SCAV_RESULTS_DIR": "/results"},
 }
-ME = {"InstanceId": "i-me", "PrivateIpAddress": "127.0.0.1", "LaunchTime": "2025-01-01T00:00:02+00:00"}
+# An address of its own, since the agent's port is fixed and tests may run side by side.
+ADDRESS = f"127.1.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+MEMORY_URL = f"http://{ADDRESS}:29401"
+ME = {"InstanceId": "i-me", "PrivateIpAddress": ADDRESS, "LaunchTime": "2025-01-01T00:00:02+00:00"}
 MEMORY = ME | {"InstanceId": "i-memory"}
 STOPPABLE_JOB = "trap 'echo last > last.pt; exit 143' TERM; touch running.tmp; while :; do sleep 0.05; done"
 
@@ -120,10 +125,15 @@ def memory_node(world):
 
 def memory_files():
     try:
-        with urllib.request.urlopen("http://127.0.0.1:29401/", timeout=5) as reply:
+        with urllib.request.urlopen(f"{MEMORY_URL}/", timeout=5) as reply:
             return json.load(reply)
     except OSError:
         return None
+
+
+def memory_put(name, data):
+    request = urllib.request.Request(f"{MEMORY_URL}/{name}", method="PUT", data=data)
+    urllib.request.urlopen(request, timeout=5).close()
 
 
 @pytest.mark.parametrize("path", sorted(AGENT.glob("*.py")), ids=lambda path: path.name)
@@ -148,7 +158,9 @@ def test_settings_reach_the_container_as_they_were_written(world):
     image = command.index(RUN["image"])
     assert command[image - 2 : image] == ["--entrypoint", "torchrun"]
     assert command[-3:] == ["train.py", "--name", HOSTILE]
-    assert {"--nnodes=1", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400"} < set(command)
+    assert {"--nnodes=1", "--nproc-per-node=4", "--rdzv-backend=c10d", f"--rdzv-endpoint={ADDRESS}:29400"} < set(
+        command
+    )
     assert "SCAV_RUN_ID=run-1" in command
     assert not list(world.root.rglob("owned"))
 
@@ -190,7 +202,7 @@ def test_a_probe_that_fails_is_given_up_at_once_and_tells_its_last_lines(world):
 
 def test_what_the_job_reports_is_stored_by_node_and_kept(world):
     world.set_job(
-        f"cd {world.results}; echo first > measurements.jsonl; touch gone.txt; sleep 0.4; rm gone.txt; echo 2 >> more.txt"
+        f"cd {world.results}; echo first > measurements.jsonl; touch gone.txt; sleep 1; rm gone.txt; echo >> more.txt"
     )
     world.run("train")
     results = world.stored / "results" / "i-me"
@@ -246,7 +258,7 @@ def test_a_node_that_is_leaving_is_not_waited_for(world):
         wait_until(lambda: world.containers)
         agent.kill()
         agent.communicate()
-    assert "--rdzv-endpoint=127.0.0.1:29400" in world.containers[0]
+    assert f"--rdzv-endpoint={ADDRESS}:29400" in world.containers[0]
 
 
 def test_an_old_copy_never_replaces_a_newer_checkpoint(world):
@@ -279,7 +291,8 @@ def test_a_node_that_may_not_scale_the_group_ends_itself_at_the_deadline(world):
     assert world.calls[-1] == "shutdown -h now"
 
 
-def test_memory_takes_the_checkpoint_and_s3_gets_it_behind(world, memory_node):
+@pytest.mark.usefixtures("memory_node")
+def test_memory_takes_the_checkpoint_and_s3_gets_it_behind(world):
     world.set_job('mkdir "step 1"; echo weights > "step 1/shard?.pt"; echo "step 1" > latest')
     world.run("train")
     assert (world.root / "memory" / "step 1" / "shard?.pt").read_text() == "weights\n"
@@ -289,23 +302,21 @@ def test_memory_takes_the_checkpoint_and_s3_gets_it_behind(world, memory_node):
     assert world.groups_scaled_to_zero == ["scav-run-1-memory", "scav-run-1"]
 
 
-def test_a_new_node_gets_its_checkpoint_from_memory_even_before_s3_has_it(world, memory_node):
-    body = urllib.request.Request("http://127.0.0.1:29401/epoch-7.pt", method="PUT", data=b"weights")
-    (world.stored / "checkpoints").mkdir()
-    (world.stored / "checkpoints").chmod(0o500)
-    urllib.request.urlopen(body, timeout=5).close()
-    world.set_job("cp epoch-7.pt seen.tmp; echo more > epoch-8.pt")
-    (world.stored / "checkpoints").chmod(0o700)
+@pytest.mark.usefixtures("memory_node")
+def test_a_new_node_gets_its_checkpoint_from_memory_even_before_s3_has_it(world):
+    refusing = world.root / "s3-refuses"
+    refusing.touch()
+    memory_put("epoch-7.pt", b"weights")
+    world.set_job(f"cp epoch-7.pt seen.tmp; echo more > epoch-8.pt; rm {refusing}")
     world.run("train")
     assert (world.checkpoints / "seen.tmp").read_text() == "weights"
-    wait_until(lambda: all(memory_files().values()))
     assert sorted(path.name for path in (world.stored / "checkpoints").iterdir()) == ["epoch-7.pt", "epoch-8.pt"]
 
 
-def test_what_memory_and_s3_both_have_comes_from_memory_unless_s3_is_newer(world, memory_node):
+@pytest.mark.usefixtures("memory_node")
+def test_what_memory_and_s3_both_have_comes_from_memory_unless_s3_is_newer(world):
     for name in ("same.pt", "older-here.pt"):
-        request = urllib.request.Request(f"http://127.0.0.1:29401/{name}", method="PUT", data=b"in memory")
-        urllib.request.urlopen(request, timeout=5).close()
+        memory_put(name, b"in memory")
     wait_until(lambda: all(memory_files().values()))
     time.sleep(0.05)
     (world.stored / "checkpoints" / "older-here.pt").write_text("written to S3 itself")
@@ -317,7 +328,8 @@ def test_what_memory_and_s3_both_have_comes_from_memory_unless_s3_is_newer(world
     assert [line.split()[0].rsplit("/", 1)[1] for line in fetched] == ["older-here.pt"]
 
 
-def test_a_checkpoint_that_the_job_removes_is_removed_from_memory_and_s3(world, memory_node):
+@pytest.mark.usefixtures("memory_node")
+def test_a_checkpoint_that_the_job_removes_is_removed_from_memory_and_s3(world):
     world.set_job("echo 1 > epoch-1.pt; sleep 1; rm epoch-1.pt; echo 2 > epoch-2.pt; sleep 0.5")
     world.run("train")
     assert list(memory_files()) == ["epoch-2.pt"]
@@ -332,12 +344,12 @@ def test_without_an_answer_from_memory_checkpoints_go_to_s3(world):
     assert (world.stored / "checkpoints" / "epoch-1.pt").read_text() == "weights\n"
 
 
-def test_memory_keeps_to_its_folder(world, memory_node):
-    request = urllib.request.Request("http://127.0.0.1:29401/..%2Frun.json", method="PUT", data=b"{}")
+@pytest.mark.usefixtures("memory_node")
+def test_memory_keeps_to_its_folder(world):
     with pytest.raises(urllib.error.HTTPError, match="400"):
-        urllib.request.urlopen(request, timeout=5)
+        memory_put("..%2Frun.json", b"{}")
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen("http://127.0.0.1:29401/../run.json", timeout=5)
+        urllib.request.urlopen(f"{MEMORY_URL}/../run.json", timeout=5)
     assert json.loads((world.root / "run.json").read_text())["run_id"] == "run-1"
 
 

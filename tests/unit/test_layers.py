@@ -16,10 +16,10 @@ SOURCES = sorted((REPOSITORY / "planner").rglob("*.py"))
 
 # Each imports only those left of it, and itself.
 CORE = (
-    *("errors", "contract", "units", "catalog", "job", "measurements"),
-    *("models", "candidates", "search", "plan", "review"),
+    *("errors", "contract", "units", "catalog", "job", "measurements", "probe_plan"),
+    *("models", "candidates", "search", "plan", "review", "check"),
 )
-SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "runners", "cli")
+SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "runners", "doctor", "cli")
 IMPURE_MODULES = {
     *("os", "pathlib", "time", "random", "socket", "subprocess", "shutil", "tempfile", "io", "sys", "secrets", "uuid"),
     *("boto3", "botocore", "requests", "urllib", "http", "threading", "multiprocessing", "logging", "locale"),

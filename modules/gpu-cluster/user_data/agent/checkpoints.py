@@ -1,4 +1,4 @@
-"""The job's folders on this node and their copies elsewhere: in S3, and before that in a memory node if there is one."""
+"""The job's folders on this node and their copies elsewhere: in S3, and before that in a memory node."""
 
 import json
 import os

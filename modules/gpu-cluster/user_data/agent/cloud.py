@@ -2,7 +2,7 @@
 
 Needs python3 (3.8 or newer) and the AWS CLI, and nothing else: it runs on whatever the machine image has.
 """
-# ruff: noqa: S310, S603, S607
+# ruff: noqa: S310, S603
 
 import json
 import os

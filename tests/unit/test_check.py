@@ -1,0 +1,231 @@
+"""The comparison of a Terraform plan with scav's, on a recorded plan of real Terraform (see test_check_plan.py)."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.assets import load_module
+from planner.check import compare_terraform_plan, compare_values, decided_variables, declared_resources
+from planner.errors import InputError
+from planner.job import parse_job
+from planner.plan.schema import Plan, parse_plan
+from planner.render import variables
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
+PLAN = parse_plan((GOLDEN / "scav.plan.json").read_text(), file="scav.plan.json")
+VALUES = json.loads((GOLDEN / "terraform.tfvars.json").read_text())
+TERRAFORM = json.loads((GOLDEN / "plan.json").read_text())
+CALL = TERRAFORM["configuration"]["root_module"]["module_calls"]["gpu_cluster"]
+DECLARED = frozenset(resource["address"] for resource in CALL["module"]["resources"])
+GROUP = "module.gpu_cluster.aws_autoscaling_group.nodes"
+TEMPLATE = 'module.gpu_cluster.aws_launch_template.node["g4dn.xlarge"]'
+
+
+def compared(terraform: Any, *, values: Any = VALUES, plan: Plan = PLAN):
+    return compare_terraform_plan(plan, terraform, values=values, declared=DECLARED)
+
+
+def after(terraform: Any, address: str) -> Any:
+    return next(item for item in terraform["resource_changes"] if item["address"] == address)["change"]["after"]
+
+
+def distribution(terraform: Any) -> Any:
+    return after(terraform, GROUP)["mixed_instances_policy"][0]["instances_distribution"][0]
+
+
+def overrides(terraform: Any) -> Any:
+    return after(terraform, GROUP)["mixed_instances_policy"][0]["launch_template"][0]["override"]
+
+
+def call(terraform: Any) -> Any:
+    return terraform["configuration"]["root_module"]["module_calls"]["gpu_cluster"]
+
+
+def set_setting(terraform: Any, name: str, value: object) -> None:
+    template = after(terraform, TEMPLATE)
+    script = gzip.decompress(base64.b64decode(template["user_data"])).decode()
+    head, settings, tail = script.split("\n", 2)
+    settings = json.loads(base64.b64decode(settings)) | {name: value}
+    text = "\n".join((head, base64.b64encode(json.dumps(settings).encode()).decode(), tail))
+    template["user_data"] = base64.b64encode(gzip.compress(text.encode())).decode()
+
+
+def test_the_recorded_plan_is_what_scav_planned():
+    result = compared(TERRAFORM)
+    assert result.equal, result
+    assert result.unchecked == ()
+    assert result.compared > 50
+
+
+EDITS = {
+    "nodes at most": lambda plan: after(plan, GROUP).update(max_size=8),
+    "nodes at least": lambda plan: after(plan, GROUP).update(min_size=4),
+    "nodes at start": lambda plan: after(plan, GROUP).update(desired_capacity=8),
+    "group name": lambda plan: after(plan, GROUP).update(name="other"),
+    "placement group": lambda plan: after(plan, GROUP).update(placement_group="scav-checked-1"),
+    "on-demand base": lambda plan: distribution(plan).update(on_demand_base_capacity=0),
+    "on-demand % above base": lambda plan: distribution(plan).update(on_demand_percentage_above_base_capacity=1),
+    "highest spot price": lambda plan: distribution(plan).update(spot_max_price="0.2"),
+    "types in order": lambda plan: overrides(plan).reverse(),
+    "types in order ": lambda plan: overrides(plan)[0].update(weighted_capacity="2"),
+    "types in order  ": lambda plan: overrides(plan).append({"instance_requirements": [{}]}),
+    "zone of the subnets": lambda plan: after(plan, GROUP).update(vpc_zone_identifier=["subnet-elsewhere"]),
+    "type of template g4dn.xlarge": lambda plan: after(plan, TEMPLATE).update(instance_type="p5.48xlarge"),
+    "machine image of g4dn.xlarge": lambda plan: after(plan, TEMPLATE).update(image_id="ami-ffffffff"),
+    "volumes of g4dn.xlarge": lambda plan: after(plan, TEMPLATE)["block_device_mappings"].append(
+        {"ebs": [{"volume_size": 9000, "volume_type": "io2"}]}
+    ),
+    "image on the nodes": lambda plan: set_setting(plan, "image", "other@sha256:0"),
+    "command on the nodes": lambda plan: set_setting(plan, "command", ["mine.py"]),
+    "max_runtime_seconds on the nodes": lambda plan: set_setting(plan, "max_runtime_seconds", 10**9),
+    "run_id on the nodes": lambda plan: set_setting(plan, "run_id", "other"),
+    "node_count of the module": lambda plan: call(plan)["expressions"].update(node_count={"constant_value": 8}),
+    "container_image of the module": lambda plan: call(plan)["expressions"].update(
+        container_image={"references": ["local.image"]}
+    ),
+    "region of the provider": lambda plan: plan["configuration"]["provider_config"]["aws"]["expressions"].update(
+        region={"constant_value": "eu-west-1"}
+    ),
+    "variable container_image": lambda plan: plan["variables"].update(container_image={"value": "other@sha256:0"}),
+    "whole plan": lambda plan: plan.update(complete=False),
+    "module.gpu_cluster.aws_budgets_budget.run": lambda plan: call(plan)["module"]["resources"].remove(
+        {"address": "aws_budgets_budget.run"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_shows_in_its_own_row_and_no_other(name):
+    edited = copy.deepcopy(TERRAFORM)
+    EDITS[name](edited)
+    result = compared(edited)
+    assert not result.equal
+    assert [item.name for item in result.differences] == [name.strip()]
+    assert result.unasked == ()
+
+
+@pytest.mark.parametrize("name", sorted(decided_variables(PLAN)))
+def test_every_decision_is_compared_in_the_values_and_in_the_terraform_plan(name):
+    values = VALUES | {name: "other"}
+    assert [item.name for item in compare_values(PLAN, values).differences] == [f"variable {name}"]
+    edited = copy.deepcopy(TERRAFORM)
+    edited["variables"][name] = {"value": "other"}
+    assert f"variable {name}" in [item.name for item in compared(edited).differences]
+    without = {key: value for key, value in VALUES.items() if key != name}
+    assert [item.found for item in compare_values(PLAN, without).differences] == ["-"]
+
+
+def test_the_decisions_are_those_that_a_workspace_is_rendered_with():
+    job = parse_job(
+        (Path(__file__).resolve().parents[2] / "examples/resnet50-imagenet/scav.yaml").read_text(), file="x"
+    )
+    rendered = variables(PLAN, job.job)
+    decided = decided_variables(PLAN)
+    assert {name: rendered[name] for name in decided} == decided
+    from_the_job = {"budget_emails", "checkpoint_bucket", "container_command"}
+    assert set(rendered) - set(decided) <= {*from_the_job, "vpc_id", "subnet_ids", "ami_id", "container_image"}
+
+
+ADDED = {
+    "aws_instance.mine": lambda plan: plan["resource_changes"].append(
+        change("aws_instance.mine", "aws_instance", "mine", None)
+    ),
+    "module.gpu_cluster.aws_sns_topic.mine": lambda plan: plan["resource_changes"].append(
+        change("module.gpu_cluster.aws_sns_topic.mine", "aws_sns_topic", "mine", "module.gpu_cluster")
+    ),
+    "data.external.mine": lambda plan: plan["configuration"]["root_module"].update(
+        resources=[{"address": "data.external.mine"}]
+    ),
+    "module.gpu_cluster.data.external.mine": lambda plan: call(plan)["module"]["resources"].append(
+        {"address": "data.external.mine"}
+    ),
+    "module.mine": lambda plan: plan["configuration"]["root_module"]["module_calls"].update(mine={"source": "./mine"}),
+    "module.gpu_cluster": lambda plan: call(plan).update(source="git::https://example.com/other"),
+    "module.gpu_cluster.aws_budgets_budget.run": lambda plan: next(
+        item for item in call(plan)["module"]["resources"] if item["address"] == "aws_budgets_budget.run"
+    ).update(provisioners=[{"type": "local-exec"}]),
+}
+
+
+def change(address: str, kind: str, name: str, module: str | None) -> dict[str, Any]:
+    found = {"address": address, "mode": "managed", "type": kind, "name": name}
+    return {**found, **({"module_address": module} if module else {}), "change": {"actions": ["create"], "after": {}}}
+
+
+@pytest.mark.parametrize("address", ADDED)
+def test_what_scav_did_not_ask_for_is_listed(address):
+    edited = copy.deepcopy(TERRAFORM)
+    ADDED[address](edited)
+    result = compared(edited)
+    assert not result.equal
+    assert [item.address for item in result.unasked] == [address]
+
+
+def test_machines_beside_the_group_are_outside_the_plan_even_if_the_module_can_make_them():
+    edited = copy.deepcopy(TERRAFORM)
+    address = "module.gpu_cluster.aws_autoscaling_group.memory[0]"
+    edited["resource_changes"].append(change(address, "aws_autoscaling_group", "memory", "module.gpu_cluster"))
+    (unasked,) = compare_terraform_plan(
+        PLAN, edited, values=VALUES, declared=DECLARED | {"aws_autoscaling_group.memory"}
+    ).unasked
+    assert (unasked.address, unasked.what) == (address, "create, machines outside the plan")
+
+
+def test_a_finished_run_is_still_what_was_planned():
+    """The run itself scales to 0, and Terraform ignores that on purpose."""
+    later = copy.deepcopy(TERRAFORM)
+    for item in later["resource_changes"]:
+        item["change"]["actions"] = ["no-op"]
+    after(later, GROUP)["desired_capacity"] = 0
+    assert compared(later).equal
+
+
+def test_a_destroying_plan_is_not_what_was_planned():
+    gone = copy.deepcopy(TERRAFORM)
+    for item in gone["resource_changes"]:
+        item["change"] = {"actions": ["delete"], "after": None}
+    assert "auto scaling groups" in [item.name for item in compared(gone).differences]
+
+
+def test_settings_that_are_not_known_yet_are_said_to_be_unchecked():
+    unknown = copy.deepcopy(TERRAFORM)
+    for item in unknown["resource_changes"]:
+        item["change"]["after"].pop("user_data", None)
+    result = compared(unknown)
+    assert result.equal
+    assert result.unchecked == ("the nodes' settings in the user data: not known before apply",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({}, "not a Terraform plan as JSON"), (TERRAFORM | {"errored": True}, "this Terraform plan failed")],
+)
+def test_what_cannot_be_compared_is_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        compared(wrong)
+
+
+def test_resources_of_a_module_are_found_in_its_files():
+    declared = declared_resources(load_module("gpu-cluster"))
+    assert {"aws_autoscaling_group.nodes", "aws_launch_template.node", "data.aws_subnet.candidate"} <= declared
+    assert declared_resources({"README.md": 'resource "a" "b" {'}) == frozenset()
+
+
+@given(st.sampled_from(sorted(TERRAFORM)), st.recursive(st.none() | st.booleans() | st.text(), st.lists, max_leaves=5))
+def test_a_broken_top_level_value_never_counts_as_equal_by_accident(key, value):
+    """Whatever a hand or a tool put there: equal, different or refused, but equal only if nothing compared changed."""
+    broken = TERRAFORM | {key: value}
+    try:
+        result = compared(broken)
+    except InputError:
+        return
+    assert key not in ("variables", "configuration", "resource_changes", "prior_state") or not result.equal
