@@ -133,7 +133,8 @@ def _aws(*, online: bool, profile: str | None) -> Iterator[Finding]:
         yield Finding(name="AWS credentials", ok=False, found=one_line(str(error)), to_do=to_do)
         return
     if credentials is None:
-        yield Finding(name="AWS credentials", ok=False, found="none found", to_do=to_do)
+        found = "none found" if online else "none in environment and files (a machine's own role shows with --online)"
+        yield Finding(name="AWS credentials", ok=False, found=found, to_do=to_do)
         return
     region = session.region_name or "no default region"
     yield Finding(name="AWS credentials", ok=True, found=f"from {credentials}, {region}")
@@ -146,12 +147,11 @@ def _aws(*, online: bool, profile: str | None) -> Iterator[Finding]:
 
 
 def _credentials(session: Any, *, online: bool) -> str | None:
-    """botocore's name for the source. Offline, those that would call an address are left out."""
+    """botocore's name for the source. Offline, the two are left out that ask an address whether there are any."""
     resolver = session._session.get_component("credential_provider")
     if not online:
-        calling = {"iam-role", "container-role", "assume-role", "assume-role-with-web-identity"}
-        configured = [provider for provider in resolver.providers if provider.METHOD not in calling]
-        resolver.providers[:] = configured
+        asking = {"iam-role", "container-role"}
+        resolver.providers[:] = [provider for provider in resolver.providers if provider.METHOD not in asking]
     found = session.get_credentials()
     return None if found is None else str(found.method)
 

@@ -95,7 +95,7 @@ def parse_measurements(text: str, *, file: str) -> MeasurementFile:
         try:
             rows.append(Measurement.model_validate_json(line))
         except ValidationError as error:
-            if number == len(lines) and not text.endswith("\n") and not _is_json(line):
+            if number == len(lines) and not text.endswith("\n") and not is_json(line):
                 return MeasurementFile(tuple(rows), (f"{file}:{number}: the last line is torn; used without it",))
             raise InputError(_reason(error), file=file, line=number) from None
     return MeasurementFile(tuple(rows))
@@ -120,13 +120,18 @@ def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str |
     return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
 
 
+def measured_noise_scale(rows: Sequence[Measurement]) -> float | None:
+    """The gradient noise scale in samples, wherever it was measured: it belongs to the job, not to the machine."""
+    return median([row.noise.scale for row in rows if row.noise is not None and row.noise.reached])
+
+
 def median(values: Sequence[float | None]) -> float | None:
     """The middle of what was measured; None when nothing was."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-def _is_json(line: str) -> bool:
+def is_json(line: str) -> bool:
     try:
         json.loads(line)
     except (ValueError, RecursionError):

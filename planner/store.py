@@ -20,7 +20,7 @@ from planner.catalog import Catalog
 from planner.catalog.snapshot import parse_catalog
 from planner.errors import InputError, one_line
 from planner.job import JobFile, parse_job
-from planner.measurements import MeasurementFile, parse_measurements
+from planner.measurements import MeasurementFile, is_json, parse_measurements
 from planner.plan.schema import Plan, parse_plan
 
 JOB_FILE = "scav.yaml"
@@ -109,11 +109,14 @@ def write_workspace(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Whole or not at all, as far as a file system can: what a killed writer left of a last line goes first."""
+    """After the last line, which is ended first if it is whole and dropped if a killed writer left it torn."""
     with _readable_errors(path), path.open("ab+") as stream:
         stream.seek(0)
-        end = stream.read().rfind(b"\n") + 1
-        stream.truncate(end)
+        before, newline, last = stream.read().rpartition(b"\n")
+        if last and not is_json(last.decode(errors="replace")):
+            stream.truncate(len(before + newline))
+        elif last:
+            stream.write(b"\n")
         stream.write(line.encode() + b"\n")
         stream.flush()
         os.fsync(stream.fileno())

@@ -1,9 +1,10 @@
 locals {
   create_bucket = var.checkpoint_bucket == null
   # The hash makes the name unique among all accounts, and known when the plan is reviewed.
-  bucket_name    = local.create_bucket ? "${local.name}-${substr(sha256("${local.account_id}/${local.region}/${var.run_id}"), 0, 8)}" : var.checkpoint_bucket
-  bucket_arn     = "arn:${local.partition}:s3:::${local.bucket_name}"
-  checkpoint_uri = "s3://${local.bucket_name}/${var.run_id}/checkpoints"
+  new_bucket_name = "${local.name}-${substr(sha256("${local.account_id}/${local.region}/${var.run_id}"), 0, 8)}"
+  bucket_name     = local.create_bucket ? aws_s3_bucket.checkpoints[0].bucket : var.checkpoint_bucket
+  bucket_arn      = "arn:${local.partition}:s3:::${local.bucket_name}"
+  checkpoint_uri  = "s3://${local.bucket_name}/${var.run_id}/checkpoints"
 }
 
 resource "aws_s3_bucket" "checkpoints" {
@@ -12,10 +13,15 @@ resource "aws_s3_bucket" "checkpoints" {
   # checkov:skip=CKV2_AWS_62: Nothing waits for a checkpoint to arrive; the nodes list the bucket when they need to know.
   count = local.create_bucket ? 1 : 0
 
-  bucket = local.bucket_name
+  bucket = local.new_bucket_name
   # Checkpoints are what the money bought: destroy refuses while there are any, unless told otherwise.
   force_destroy = var.bucket_force_destroy
   tags          = local.tags
+
+  lifecycle {
+    # A new run_id replaces everything else. The bucket keeps its first name and the checkpoints of every run.
+    ignore_changes = [bucket]
+  }
 }
 
 resource "aws_s3_bucket_public_access_block" "checkpoints" {

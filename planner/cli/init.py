@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -18,4 +19,4 @@ def command(folder: Path) -> None:
     if store.exists(path):
         raise InputError("already exists; scav init does not overwrite", file=str(path))
     store.write_text_atomically(path, assets.load_starter_job())
-    click.echo(f"Wrote {path}. Describe your job there, then run: scav plan {folder}")
+    click.echo(f"Wrote {path}. Describe your job there, then run: scav plan {shlex.quote(str(folder))}")

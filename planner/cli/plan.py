@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def command(
 
 def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, frozen_to: Path | None) -> PlanInputs:
     from planner import store
-    from planner.measurements import usable
+    from planner.measurements import measured_noise_scale, usable
     from planner.plan import PlanInputs
     from planner.plan.schema import Inputs
 
@@ -100,6 +101,7 @@ def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, fro
             catalog=catalog_name,
             catalog_date=catalog.date,
         ),
+        measured_noise=measured_noise_scale(measurements.rows),
     )
 
 
@@ -141,4 +143,5 @@ def _show(plan: Plan, job: Job, out: Path, file_count: int, plot: bool) -> None:
     questions = questions_left(job)
     if questions:
         click.echo(f"Before apply, set in scav.yaml: {', '.join(questions)} (Terraform asks for what is missing)")
-    click.echo(f"Wrote {out}/ ({file_count} files). Next: terraform -chdir={out} init && terraform -chdir={out} plan")
+    terraform = f"terraform {shlex.quote(f'-chdir={out}')}"
+    click.echo(f"Wrote {out}/ ({file_count} files). Next: {terraform} init && {terraform} plan")

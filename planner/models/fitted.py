@@ -20,12 +20,15 @@ class FittedModels:
     overheads: Overheads
 
 
-def fit_models(job: Job, catalog: Catalog, measurements: Sequence[Measurement]) -> FittedModels:
+def fit_models(
+    job: Job, catalog: Catalog, measurements: Sequence[Measurement], measured_noise: float | None = None
+) -> FittedModels:
+    """What the job file says of the noise goes before what was measured."""
     workload = job.workload
     runs = [(float(run.batch), run.samples_needed(workload.dataset_samples)) for run in workload.convergence.runs]
     points = [(float(workload.target.reference_batch), workload.target_samples), *runs]
     return FittedModels(
         step_time=StepTimeModel(workload, catalog).fit(measurements),
-        convergence=ConvergenceModel().fit(points, workload.convergence.noise_scale),
+        convergence=ConvergenceModel().fit(points, workload.convergence.noise_scale or measured_noise),
         overheads=run_overheads(workload, measurements),
     )

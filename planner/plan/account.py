@@ -33,6 +33,7 @@ class Account:
     catalog: Catalog
     models: FittedModels
     measurements: Sequence[Measurement]
+    measured_noise: float | None
     found: SearchResult
     candidate: Candidate
 
@@ -222,7 +223,7 @@ class Account:
             probe_usd=sum(row.probe_usd or 0.0 for row in rows),
             cross_validated_error=None,
             extrapolated=self.candidate.extrapolated,
-            statement=wording.evidence(self.candidate, rows, self.job),
+            statement=wording.evidence(self.candidate, rows, self.job, self.measured_noise),
         )
 
 

@@ -28,12 +28,13 @@ class PlanInputs:
     catalog: Catalog
     measurements: tuple[Measurement, ...]
     provenance: Inputs
+    measured_noise: float | None = None
 
 
 def make_plan(inputs: PlanInputs) -> Plan:
     """Raises NoFeasiblePlan when nothing keeps the job's limits."""
     job, catalog = inputs.job_file.job, inputs.catalog
-    models = fit_models(job, catalog, inputs.measurements)
+    models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise)
     found = search(job, catalog, _kinds(inputs), _regions(inputs), _predictors(job, models))
     candidate = choose(feasible(found.finalists, job), job.objective_or_default)
     if candidate is None:
@@ -43,6 +44,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
         catalog=catalog,
         models=models,
         measurements=inputs.measurements,
+        measured_noise=inputs.measured_noise,
         found=found,
         candidate=candidate,
     )

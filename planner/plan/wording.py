@@ -36,12 +36,14 @@ def why(job: Job, candidate_count: int, choice: Candidate, statistical: float, p
     )
 
 
-def evidence(choice: Candidate, measurements: Sequence[Measurement], job: Job) -> str:
+def evidence(choice: Candidate, measurements: Sequence[Measurement], job: Job, measured_noise: float | None) -> str:
     runs = len(job.workload.convergence.runs)
     if runs:
         convergence = f"convergence from {runs + 1} batch sizes"
     elif job.workload.convergence.noise_scale:
         convergence = "convergence from the given noise scale"
+    elif measured_noise:
+        convergence = f"convergence from a measured noise scale of {measured_noise:,.0f} samples"
     else:
         convergence = "convergence from a wide prior"
     if not measurements:

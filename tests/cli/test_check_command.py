@@ -1,4 +1,4 @@
-"""`scav check` as a pipeline meets it: exit codes, the table, JSON, stdin, and files that are not what they should be."""
+"""`scav check` as a pipeline meets it: exit codes, the table, JSON, stdin, and files that are something else."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_an_edited_terraform_plan(workspace):
 
 
 def test_a_resource_that_scav_did_not_ask_for(workspace, monkeypatch):
-    fewer = [address for address in ADDRESSES if address != "aws_budgets_budget.run"]
+    fewer = [address for address in ADDRESSES if address != "aws_security_group.nodes"]
     monkeypatch.setattr(assets, "load_module", lambda _name: {"main.tf": module_of(fewer)})
     result = run(workspace, GOLDEN / "plan.json")
     assert result.exit_code == 4
-    assert result.stdout == "Not asked for by scav\n  module.gpu_cluster.aws_budgets_budget.run  (create)\n"
+    assert result.stdout == "Not asked for by scav\n  module.gpu_cluster.aws_security_group.nodes  (create)\n"
     assert result.stderr == "Error: the Terraform plan is not what scav planned: 1 not asked for\n"
 
 

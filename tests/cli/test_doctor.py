@@ -102,6 +102,16 @@ def test_credentials_are_found_and_never_printed(monkeypatch):
     assert SECRET not in result.output + run().output
 
 
+def test_a_profile_that_assumes_a_role_counts_without_assuming_it(tmp_path, monkeypatch):
+    config = tmp_path / "config"
+    config.write_text(
+        "[profile base]\naws_access_key_id = a\naws_secret_access_key = b\n"
+        "[profile ml]\nrole_arn = arn:aws:iam::123456789012:role/ml\nsource_profile = base\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    assert findings("--profile", "ml")["AWS credentials"]["found"] == "from assume-role, no default region"
+
+
 def test_an_unknown_profile_is_no_traceback():
     found = findings("--profile", "nobody")["AWS credentials"]
     assert (found["ok"], found["found"]) == (False, "The config profile (nobody) could not be found")
@@ -130,7 +140,7 @@ def test_online_the_identity_and_the_registry_are_asked_for(monkeypatch):
     assert found["AWS provider"]["to_do"].startswith("behind a firewall")
 
 
-def test_an_old_catalogue_still_plans_but_says_its_age(monkeypatch):
+def test_an_old_catalogue_still_plans_but_says_its_age():
     old = {item.name: item for item in doctor.examine(today=TODAY + datetime.timedelta(days=365))}["catalogue"]
     assert old.ok
     assert "days old" in old.found

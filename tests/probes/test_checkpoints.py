@@ -27,6 +27,8 @@ def start(folder: Path, *arguments: str, processes: int = 1, restarts: int = 0) 
         **os.environ,
         "PYTHONPATH": str(REPOSITORY),
         "OMP_NUM_THREADS": "1",
+        # Without it a restarted group finds the addresses of the dead one in the launcher's store (torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "SCAV_GPU_BATCH": "8",
         "SCAV_CHECKPOINT_DIR": str(folder),
         "SCAV_CHECKPOINT_INTERVAL_SECONDS": "0",

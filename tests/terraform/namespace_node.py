@@ -1,7 +1,7 @@
 """A machine for user data: namespaces of its own, with root's powers inside and none outside.
 
-`python namespace_node.py WORLD` is its first process (see BootedNode): it makes /etc, /opt and /var/lib writable copies,
-gives the machine the metadata service's address, runs WORLD/user-data as cloud-init would, and lives until it is killed.
+`python namespace_node.py WORLD` is its first process (see BootedNode): it makes /etc, /opt and /var/lib writable
+copies, takes the metadata service's address, runs WORLD/user-data as cloud-init would, and lives until it is killed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def boot(root: Path) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     script = root / "user-data"
     script.chmod(0o755)
-    first = os.spawnl(os.P_NOWAIT, str(script), str(script))  # as cloud-init does: by its first line
+    first = os.spawnl(os.P_NOWAIT, str(script), str(script))  # noqa: S606 - as cloud-init does, by its first line
     while True:  # the first process of a machine buries the dead
         try:
             pid, status = os.wait()

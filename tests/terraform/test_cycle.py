@@ -60,6 +60,7 @@ VARIANTS = [
     Variant(name="all-on-demand", options=("--spot", "never", *SMALL)),
     Variant(name="mixed", options=("--spot", "always", *SMALL)),
     Variant(name="existing-bucket", changes={"checkpoint_bucket": "cycle-existing-bucket-of-the-team"}),
+    Variant(name="checkpoint-tier", changes={"checkpoint_tier": {"instance_type": "r6i.4xlarge", "node_count": 2}}),
 ]
 
 
@@ -114,7 +115,8 @@ def run_cycle(variant: Variant, terraform: Any, aws: MockAws, workspace: Path) -
     assert_split(planned, values)
     run("apply", "-input=false", "first.tfplan")
     created = aws.resources(variant.run_id)
-    assert len(created["instances"]) == values["node_count"]
+    tier = values.get("checkpoint_tier")
+    assert len(created["instances"]) == values["node_count"] + (tier["node_count"] if tier else 0)
     assert_planned_kinds_exist(created, values)
 
     run.plan("again.tfplan", expected=NO_CHANGES)
@@ -175,7 +177,9 @@ def assert_planned_kinds_exist(created: dict[str, list[str]], values: dict[str, 
     assert {"auto scaling groups", "budgets", "buckets", "launch templates", "log groups", "roles"} <= set(created)
     assert len(created["buckets"]) == 1
     assert ("placement groups" in created) is values["placement_group"]
-    assert len(created["launch templates"]) == 1 + len(values["instance_type_overrides"])
+    tier = values.get("checkpoint_tier") is not None
+    assert len(created["auto scaling groups"]) == 1 + tier
+    assert len(created["launch templates"]) == 1 + len(values["instance_type_overrides"]) + tier
 
 
 def assert_only_the_node_count_changes(plan: dict[str, Any], values: dict[str, Any]) -> None:

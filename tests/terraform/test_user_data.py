@@ -159,11 +159,18 @@ def test_the_timer_ends_a_job_that_does_not_end(scripts, tmp_path):
         assert "maximum runtime reached" in world.lines("scav-deadline.service.log")
 
 
-def test_an_image_without_its_tools_ends_the_run_instead_of_idling(scripts, tmp_path):
-    with boot(tmp_path / "node", scripts["one"].replace("aws base64 docker", "aws no-such-tool"), node()) as machine:
+@pytest.mark.parametrize("aws_refuses", [False, True])
+def test_an_image_without_a_tool_ends_the_run_instead_of_idling(scripts, tmp_path, aws_refuses):
+    script = scripts["one"].replace("for tool in aws docker ", "for tool in aws no-such-tool ")
+    assert script != scripts["one"]
+    (tmp_path / "node").mkdir()
+    if aws_refuses:
+        (tmp_path / "node" / "aws-refuses").touch()
+    with boot(tmp_path / "node", script, node()) as machine:
         wait_until((tmp_path / "node" / "user-data-exit-code").exists)
-        assert machine.world.calls[-1] == "shutdown -h now"
+        assert machine.world.groups_scaled_to_zero == ["scav-run-1"]
         assert machine.world.containers == []
+        assert (machine.world.calls[-1] == "shutdown -h now") == aws_refuses
 
 
 def test_a_memory_node_takes_checkpoints(scripts, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -228,3 +229,23 @@ def test_a_folder_without_a_plan_says_how_to_get_one(tmp_path):
 def test_a_plan_that_scav_did_not_write_is_refused(text):
     with pytest.raises(InputError, match="not a plan that scav wrote"):
         parse_plan(text, file="scav.plan.json")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", '{"n": 1}\n'), ('{"n": 0}\n', '{"n": 0}\n{"n": 1}\n'), ('{"n": 0}', '{"n": 0}\n{"n": 1}\n')],
+    ids=["no file", "whole lines", "a whole last line without its end"],
+)
+def test_appending_keeps_every_whole_line(tmp_path: Path, before: str, after: str) -> None:
+    file = tmp_path / "measurements.jsonl"
+    if before:
+        file.write_text(before)
+    store.append_line(file, '{"n": 1}')
+    assert file.read_text() == after
+
+
+def test_appending_drops_what_a_killed_writer_left_of_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "measurements.jsonl"
+    file.write_text('{"n": 0}\n{"n": ')
+    store.append_line(file, '{"n": 1}')
+    assert file.read_text() == '{"n": 0}\n{"n": 1}\n'

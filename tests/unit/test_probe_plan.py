@@ -1,0 +1,45 @@
+"""Which probes are run, and that none is run twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.measurements import GradientNoise, Measurement, measured_noise_scale
+from planner.probe_plan import LOCAL, Probe, local_probes, missing
+from planner.store import load_job
+
+JOB = load_job(Path(__file__).parents[2] / "examples" / "digits-cnn", {}).job
+
+
+def measured(probe: Probe, noise: GradientNoise | None = None) -> Measurement:
+    return Measurement(**probe._asdict(), step_seconds=0.1, noise=noise)
+
+
+def test_three_batches_on_one_worker_and_the_middle_one_on_more() -> None:
+    probes = local_probes(JOB, [1, 2])
+    assert [(probe.gpus_per_node, probe.gpu_batch) for probe in probes] == [(1, 64), (1, 128), (2, 64), (1, 256)]
+    assert all(probe.instance_type == LOCAL for probe in probes)
+
+
+def test_the_smallest_come_first() -> None:
+    batches = [probe.global_batch for probe in local_probes(JOB, [1, 2, 4])]
+    assert batches == sorted(batches)
+
+
+def test_a_single_batch_size_is_probed_once() -> None:
+    fixed = JOB.workload.model_copy(update={"global_batch": type(JOB.workload.global_batch)(32, 32)})
+    assert len(local_probes(JOB.model_copy(update={"workload": fixed}), [1])) == 1
+
+
+def test_what_was_measured_is_not_measured_again() -> None:
+    probes = local_probes(JOB, [1, 2])
+    assert missing(probes, [measured(probes[0]), measured(probes[2])]) == [probes[1], probes[3]]
+    assert missing(probes, [measured(probe) for probe in probes]) == []
+
+
+def test_only_noise_that_is_known_well_enough_counts() -> None:
+    probe = local_probes(JOB, [1])[0]
+    known = GradientNoise(scale=100.0, low=90.0, high=110.0, groups=9, reached=True, at_step=10)
+    vague = known.model_copy(update={"scale": 5000.0, "reached": False})
+    assert measured_noise_scale([measured(probe, known), measured(probe, vague), measured(probe)]) == 100.0
+    assert measured_noise_scale([measured(probe, vague)]) is None
