@@ -211,6 +211,7 @@ def _command_fault(words: list[str]) -> str | None:
     if not path and words and not words[0].startswith("-"):
         return f"no command scav {words[0]}"
     known = COMMAND_OPTIONS[path] | {"--help", "-h"}
+    words = words[: words.index("--")] if "--" in words else words  # what follows is somebody else's
     unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
     return f"scav {' '.join(path)} has no {unknown[0]}" if unknown else None
 

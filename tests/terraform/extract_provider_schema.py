@@ -2,8 +2,8 @@
 
     python tests/terraform/extract_provider_schema.py [WHEEL]
 
-The facts come from PyPI's cdktf-cdktf-provider-aws 21.22.1, which was generated from that provider's schema: names, which of
-them are required, and how blocks nest. Not how the provider behaves. Without WHEEL it is downloaded (57 MiB).
+The facts come from PyPI's cdktf-cdktf-provider-aws 21.22.1, which was generated from that provider's schema: names,
+which of them are required, how blocks nest. Not how the provider behaves. Without WHEEL it is downloaded (57 MiB).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def main() -> None:
 
 
 def download(folder: Path) -> Path:
-    subprocess.run([sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "-d", str(folder), PACKAGE], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "-d", str(folder), PACKAGE], check=True
+    )
     return next(folder.glob("*.whl"))
 
 
@@ -54,12 +56,17 @@ def load_types(wheel: Path) -> dict[str, Any]:
 
 def describe(types: dict[str, Any], name: str) -> dict[str, Any]:
     """A type by its Terraform name: data.aws_ami or aws_launch_template."""
-    words = name.replace("data.", "data_").removeprefix("aws_").split("_")
-    camel = words[0] + "".join(word.capitalize() for word in words[1:])
-    full = f"@cdktf/provider-aws.{camel}.{camel[0].upper()}{camel[1:]}"
-    assert f"/{PROVIDER_VERSION}/docs/" in json.dumps(types[f"{full}Config"])
-    readable = {snake(part["name"]) for part in types[full]["properties"] if not part["name"].endswith("Input")}
-    return {"arguments": arguments(types, f"{full}Config"), "attributes": sorted(readable - {"tf_resource_type"})}
+    kind = "data-sources" if name.startswith("data.") else "resources"
+    page = f"/{PROVIDER_VERSION}/docs/{kind}/{name.removeprefix('data.').removeprefix('aws_')}#"
+    config = next(full for full in types if full.endswith("Config") and is_about(types[full], page))
+    parts = types[config.removesuffix("Config")]["properties"]
+    readable = {snake(part["name"]) for part in parts if not part["name"].endswith("Input")}
+    return {"arguments": arguments(types, config), "attributes": sorted(readable - {"tf_resource_type"})}
+
+
+def is_about(described: dict[str, Any], page: str) -> bool:
+    top_level = "cdktf.TerraformMetaArguments" in described.get("interfaces", [])
+    return top_level and page in json.dumps(described.get("properties", []))
 
 
 def arguments(types: dict[str, Any], full: str) -> dict[str, Any]:

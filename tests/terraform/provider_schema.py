@@ -69,7 +69,9 @@ def _body_problems(place: str, body: dict[str, Any], arguments: dict[str, Any]) 
             for inner in value if isinstance(value, list) else [value]:
                 if isinstance(inner, dict):
                     yield from _body_problems(f"{place}.{name}", inner, arguments[name]["block"])
-    yield from (f"{place}: {name} is missing" for name, facts in arguments.items() if facts["required"] and name not in present)
+    yield from (
+        f"{place}: {name} is missing" for name, facts in arguments.items() if facts["required"] and name not in present
+    )
 
 
 def _parts(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
