@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from probes.cluster import Place, this_place
-from probes.session import ProbeFinished, Session
+from probes.session import ProbeFinished, begin
 from probes.settings import Settings
 
 
@@ -26,8 +26,7 @@ def main(arguments: list[str]) -> int:
     settings, place = Settings.from_environment(), this_place()
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
-    session = Session(settings, place, started)
-    session.instrument.install()
+    session = begin(settings, place, started)
     sys.argv = [str(script), *arguments[1:]]
     sys.path[0] = str(script.parent)
     try:

@@ -29,6 +29,21 @@ class ProbeFinished(SystemExit):
     """Ends the script from inside its optimizer step; `except Exception` in the script does not hold it."""
 
 
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    """The probe that this script is run by, if it is."""
+    return _current
+
+
+def begin(settings: Settings, place: cluster.Place, started: float) -> Session:
+    global _current
+    _current = Session(settings, place, started)
+    _current.instrument.install()
+    return _current
+
+
 @dataclass(slots=True)
 class _Timed:
     """Finished windows of one kind, in seconds per step."""
@@ -39,7 +54,8 @@ class _Timed:
 class Session:
     def __init__(self, settings: Settings, place: cluster.Place, started: float) -> None:
         self.settings, self.place, self.started = settings, place, started
-        self.instrument = Instrument(place, self.before_step, self.after_step)
+        self.steps_are_marked = False  # by the script itself, through probes.scav_probe
+        self.instrument = Instrument(place, self.before_step, self.after_optimizer_step)
         self.startup_seconds: float | None = None
         self.steps = 0
         self.data_wait = 0.0
@@ -54,6 +70,10 @@ class Session:
     def before_step(self) -> None:
         if self._collector is not None:
             self._collector.take()
+
+    def after_optimizer_step(self) -> None:
+        if not self.steps_are_marked:
+            self.after_step()
 
     def after_step(self) -> None:
         cluster.wait_for_device()

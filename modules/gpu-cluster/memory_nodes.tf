@@ -68,10 +68,6 @@ resource "aws_launch_template" "memory" {
       condition     = contains(data.aws_ec2_instance_type.memory[0].supported_architectures, data.aws_ami.node.architecture)
       error_message = "${var.ami_id} is built for ${data.aws_ami.node.architecture}, which ${var.checkpoint_tier.instance_type} does not run."
     }
-    precondition {
-      condition     = local.user_data_bytes.memory <= 16384
-      error_message = "The user data has ${local.user_data_bytes.memory} bytes; EC2 allows 16384. Shorten container_command."
-    }
   }
 }
 

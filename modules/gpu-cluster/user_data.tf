@@ -1,21 +1,25 @@
+# Everything that a node has to know. It reaches the node as data in a file, never as shell code.
 locals {
-  # Everything that a node has to know. It reaches the node as data in a file, never as shell code.
-  run = {
+  memory_run = {
     run_id              = var.run_id
     region              = local.region
     group               = local.name
     memory_group        = var.checkpoint_tier == null ? null : local.memory_name
-    node_count          = var.node_count
-    gpus_per_node       = var.gpus_per_node
-    efa                 = var.efa_interfaces > 0
-    image               = var.container_image
-    command             = var.container_command
-    max_restarts        = var.max_restarts
-    max_failures        = var.max_failures
     max_runtime_seconds = var.max_runtime_seconds
-    heartbeat_seconds   = var.heartbeat_seconds
     bucket              = local.bucket_name
     log_group           = local.log_group_name
+  }
+
+  # Memory nodes are not told about the training, so that a change of it does not change them.
+  run = merge(local.memory_run, {
+    node_count        = var.node_count
+    gpus_per_node     = var.gpus_per_node
+    efa               = var.efa_interfaces > 0
+    image             = var.container_image
+    command           = var.container_command
+    max_restarts      = var.max_restarts
+    max_failures      = var.max_failures
+    heartbeat_seconds = var.heartbeat_seconds
 
     environment = {
       SCAV_RUN_ID                      = var.run_id
@@ -27,16 +31,22 @@ locals {
       SCAV_CHECKPOINT_INTERVAL_SECONDS = tostring(var.checkpoint_interval_seconds)
       SCAV_RESULTS_DIR                 = "/results"
     }
-  }
+  })
+}
 
+locals {
   agent_folder = "${path.module}/user_data/agent"
 
+  roles = {
+    gpu    = { services = "deadline watch train", run = jsonencode(local.run) }
+    memory = { services = "deadline memory", run = jsonencode(local.memory_run) }
+  }
+
   start_scripts = {
-    for role, services in { gpu = "deadline watch train", memory = "deadline memory" } : role =>
-    templatefile("${path.module}/user_data/start.sh.tftpl", {
-      run_base64 = base64encode(jsonencode(local.run))
-      agent      = { for name in fileset(local.agent_folder, "*.py") : name => file("${local.agent_folder}/${name}") }
-      services   = services
+    for name, role in local.roles : name => templatefile("${path.module}/user_data/start.sh.tftpl", {
+      run_base64 = base64encode(role.run)
+      agent      = { for file in fileset(local.agent_folder, "*.py") : file => file("${local.agent_folder}/${file}") }
+      services   = role.services
       # Later than the agent's own timer, which ends the run in order.
       hard_stop_minutes = format("%d", ceil(var.max_runtime_seconds / 60) + 15)
     })

@@ -23,10 +23,17 @@ if TYPE_CHECKING:
 )
 @click.option("--workers", multiple=True, type=click.IntRange(1, 64), default=(1, 2), show_default=True,
               help="Processes to spread the job over; repeatable.")  # fmt: skip
+@click.option("--writes-steps", is_flag=True, help="For any program: it writes its step times to SCAV_PROBE_STEPS.")
 @click.option("--max-duration", default="10min", show_default=True, help="End a probe that takes longer.")
 @click.option("--dry-run", is_flag=True, help="Only print the probes that would be run.")
 def command(
-    job: Path, script: tuple[str, ...], place: str, workers: tuple[int, ...], max_duration: str, dry_run: bool
+    job: Path,
+    script: tuple[str, ...],
+    place: str,
+    workers: tuple[int, ...],
+    writes_steps: bool,
+    max_duration: str,
+    dry_run: bool,
 ) -> None:
     """Measure the training of JOB and append to its measurements.jsonl.
 
@@ -48,7 +55,7 @@ def command(
         timeout_seconds = parse_hours(max_duration) * 3600
     except ValueError as error:
         raise InputError(str(error), key="--max-duration") from None
-    chosen = Script(folder=folder, command=script or job_file.job.run.command).checked()
+    chosen = Script(folder=folder, command=script or job_file.job.run.command, writes_steps=writes_steps).checked()
     probes = local_probes(job_file.job, workers)
     to_do = missing(probes, known.rows)
     click.echo(f"{len(probes)} probes on {place}, {len(probes) - len(to_do)} measured before", err=True)

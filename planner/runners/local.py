@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,11 +32,13 @@ class Script:
 
     folder: Path
     command: tuple[str, ...]
+    writes_steps: bool = False  # any program that reports its own step times, instead of a PyTorch script
 
     def checked(self) -> Script:
         if not self.command:
             raise InputError("no script to probe; set run.command in scav.yaml or name it: scav probe JOB -- train.py")
-        if not (self.folder / self.command[0]).is_file():
+        found = shutil.which(self.command[0]) if self.writes_steps else None
+        if found is None and not (self.folder / self.command[0]).is_file():
             raise InputError("no such script", file=str(self.folder / self.command[0]))
         return self
 
@@ -50,7 +53,7 @@ class LocalRunner:
     window_steps: int = 20
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
-        if importlib.util.find_spec("torch") is None:
+        if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
             raise ScavError("probing needs PyTorch here: pip install 'scav[probe]', or probe with --on container")
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
             output = Path(folder) / "probe.json"
@@ -65,11 +68,16 @@ class LocalRunner:
                 "OMP_NUM_THREADS": "1",
                 "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
             }
-            command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-            command += [f"--nproc-per-node={probe.gpus_per_node}", "-m", "probes.run", *self.script.command]
+            command = [*self._launcher(probe), *self.script.command]
             log = Path(folder) / "log.txt"
             code = _run(command, self.script.folder, environment, log, self.timeout_seconds)
             return measurement_of(probe, output, code, log, self.timeout_seconds)
+
+    def _launcher(self, probe: Probe) -> list[str]:
+        if self.script.writes_steps:
+            return [sys.executable, "-m", "probes.follow"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return [*torchrun, f"--nproc-per-node={probe.gpus_per_node}", "-m", "probes.run"]
 
 
 def script_environment(probe: Probe, reference_batch: int, checkpoints: Path) -> dict[str, str]:

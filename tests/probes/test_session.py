@@ -117,3 +117,54 @@ def test_a_script_that_ends_too_early_says_so(tmp_path: Path) -> None:
 def test_running_out_of_memory_is_a_result_not_a_crash(tmp_path: Path) -> None:
     script = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory')\n"
     assert probe(tmp_path, script)["outcome"] == "out_of_memory"
+
+
+MARKED = """
+import os, torch
+from torch import nn
+from probes import scav_probe
+model = nn.Linear(8, 8)
+one, other = (torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(2))
+batches = (torch.randn(int(os.environ["SCAV_GPU_BATCH"]), 8) for _ in range(10_000))
+{loop}
+        for optimizer in (one, other, one):  # three optimizer steps are one step of this script
+            optimizer.zero_grad()
+            (model(x) - x).square().mean().backward()
+            optimizer.step()
+        import time; time.sleep(0.005)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "if True:\n    for x in scav_probe.steps(batches):",
+        "for x in batches:\n    with scav_probe.step():",
+    ],
+    ids=["steps", "step"],
+)
+def test_a_script_can_say_itself_what_a_step_is(tmp_path: Path, loop: str) -> None:
+    record = probe(tmp_path, MARKED.format(loop=loop), SCAV_PROBE_NOISE="0")
+    assert record["outcome"] == "measured"
+    assert record["step_seconds"] >= 0.005
+
+
+def test_any_program_can_report_its_steps(tmp_path: Path) -> None:
+    program = (
+        "import json, os, time\n"
+        "file = open(os.environ['SCAV_PROBE_STEPS'], 'a', buffering=1)\n"
+        "for step in range(10_000):\n"
+        "    file.write(json.dumps({'step_seconds': 0.5 if step < 20 else 0.25, 'data_wait_seconds': 0.1}) + '\\n')\n"
+        "    time.sleep(0.001)\n"
+    )
+    output = tmp_path / "probe.json"
+    environment = {"SCAV_PROBE_OUTPUT": str(output), "SCAV_GPU_BATCH": "4", "SCAV_GLOBAL_BATCH": "8"}
+    subprocess.run(
+        [sys.executable, "-m", "probes.follow", sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        check=True,
+        timeout=60,
+    )
+    record = json.loads(output.read_text())
+    assert (record["step_seconds"], record["data_wait_seconds"], record["gpus_per_node"]) == (0.25, 0.1, 2)

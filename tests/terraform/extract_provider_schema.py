@@ -31,11 +31,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheel = Path(sys.argv[1]) if len(sys.argv) > 1 else download(Path(folder))
         types = load_types(wheel)
-    schema = {
-        "source": f"{PACKAGE} (AWS provider {PROVIDER_VERSION})",
-        "types": {name: describe(types, name) for name in sorted(used_types())},
-    }
-    FIXTURE.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    described = {name: describe(types, name) for name in sorted(used_types())}
+    # A line for each type, so that a new one is a small change to review.
+    lines = [f"{json.dumps(name)}: {json.dumps(facts, sort_keys=True)}" for name, facts in described.items()]
+    source = json.dumps(f"{PACKAGE} (AWS provider {PROVIDER_VERSION})")
+    text = f'{{\n"source": {source},\n"types": {{\n' + ",\n".join(lines) + "\n}\n}\n"
+    FIXTURE.write_text(text, encoding="utf-8")
 
 
 def download(folder: Path) -> Path:
@@ -76,7 +77,7 @@ def arguments(types: dict[str, Any], full: str) -> dict[str, Any]:
         name = match[1] if (match := re.search(r"#(\w+) \w+#\1}", text)) else snake(part["name"])
         if name in META_ARGUMENTS:
             continue
-        facts: dict[str, Any] = {"required": not part.get("optional", False)}
+        facts: dict[str, Any] = {} if part.get("optional", False) else {"required": True}
         inner = re.search(r'"fqn": "(@cdktf/provider-aws\.[\w.]+)"', json.dumps(part["type"]))
         if inner and f'{name} block."' in text:
             facts["block"] = arguments(types, inner[1])

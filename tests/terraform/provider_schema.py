@@ -70,7 +70,9 @@ def _body_problems(place: str, body: dict[str, Any], arguments: dict[str, Any]) 
                 if isinstance(inner, dict):
                     yield from _body_problems(f"{place}.{name}", inner, arguments[name]["block"])
     yield from (
-        f"{place}: {name} is missing" for name, facts in arguments.items() if facts["required"] and name not in present
+        f"{place}: {name} is missing"
+        for name, facts in arguments.items()
+        if facts.get("required") and name not in present
     )
 
 

@@ -1,6 +1,6 @@
-# A policy set in the same repository as ../policy; HCP Terraform evaluates it on every run.
+# A policy set of HCP Terraform: a folder with this file and ../policy/plan.rego.
 policy "scav-plan" {
   description       = "What a training run may consist of"
-  query             = "data.hcp.scav.deny"
+  query             = "data.scav.plan.deny"
   enforcement_level = "mandatory"
 }

@@ -35,7 +35,7 @@ deny contains sprintf("guardrail %s is exceeded", [rail.name]) if {
 }
 
 # Without these the rules above would hold for anything.
-deny contains "this is no cost review of scav" if not is_number(input.usd.p95)
+deny contains "this is no cost review of scav" if not input.usd.p95
 
 deny contains "unknown version of the cost review" if not input.schema_version == 1
 

@@ -1,5 +1,6 @@
 # On the output of `terraform show -json run.tfplan`:
 #   conftest test --policy policy --namespace scav.plan plan.json
+# HCP Terraform evaluates it too: there the same plan is input.plan.
 # `scav check` says whether the plan is what scav planned; this says what may be planned at all.
 package scav.plan
 
@@ -14,8 +15,10 @@ capacity_types := {"aws_instance", "aws_spot_instance_request", "aws_spot_fleet_
 
 group_address := "module.gpu_cluster.aws_autoscaling_group.nodes"
 
+plan := object.get(input, "plan", input)
+
 created contains change if {
-	some change in input.resource_changes
+	some change in plan.resource_changes
 	some action in change.change.actions
 	action in {"create", "update"}
 }
@@ -74,12 +77,12 @@ deny contains sprintf("%s grants everything", [change.address]) if {
 }
 
 deny contains sprintf("%s would delete checkpoints", [change.address]) if {
-	some change in input.resource_changes
+	some change in plan.resource_changes
 	change.type == "aws_s3_bucket"
 	"delete" in change.change.actions
 }
 
 # Without these the rules above would hold for anything.
-deny contains "this is no Terraform plan" if not is_array(input.resource_changes)
+deny contains "this is no Terraform plan" if not plan.resource_changes
 
-deny contains "this Terraform plan failed" if input.errored
+deny contains "this Terraform plan failed" if plan.errored

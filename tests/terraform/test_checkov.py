@@ -1,0 +1,92 @@
+"""checkov on the modules' source and on a plan: nothing failed, and every skip has its reason beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from mock_aws import copy_workspace, plan_workspace
+from mocked_plan import MODULE, copy_module
+
+pytestmark = pytest.mark.slow
+
+VERSION = "3.3.30"
+# Justified in storage.tf, where the source's scan reads the reasons; a plan has no comments.
+SKIPPED = {"CKV_AWS_18", "CKV_AWS_144", "CKV2_AWS_62"}
+EVERYTHING = {
+    "kms_key_arn": "arn:aws:kms:us-east-1:123456789012:key/01234567-89ab-cdef-0123-456789abcdef",
+    "interruption_topic_arn": "arn:aws:sns:us-east-1:123456789012:training",
+    "checkpoint_tier": {"instance_type": "r6i.4xlarge", "node_count": 1},
+}
+
+
+@pytest.fixture(scope="session")
+def checkov() -> Path:
+    """A Python that has checkov: in an environment of its own, since it pins half of what scav uses otherwise.
+
+    It is made once, inside the environment that runs the tests, and goes with it.
+    """
+    home = Path(sys.prefix) / f"checkov-{VERSION}"
+    python = home / "bin" / "python"
+    ready = home / "ready"
+    if not ready.exists():
+        venv.create(home, with_pip=True, clear=True, symlinks=True)
+        command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", f"checkov=={VERSION}"]
+        installed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if installed.returncode != 0:
+            reason = f"checkov cannot be installed: {installed.stderr.strip()}"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+        ready.touch()
+    return python
+
+
+def scan(checkov: Path, *arguments: str, cwd: Path) -> dict[str, list[dict[str, str]]]:
+    """Failed, passed and skipped checks, without asking the network."""
+    command = [checkov, "-m", "checkov.main", "--skip-download", "--compact", "--output", "json", *arguments]
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    assert result.stdout.strip(), result.stderr
+    report = json.loads(result.stdout)
+    assert report["results"]["parsing_errors"] == []
+    return report["results"]
+
+
+def names(checks: list[dict[str, str]]) -> set[str]:
+    return {check["check_id"] for check in checks}
+
+
+def test_source_passes(checkov, tmp_path):
+    copy_module(tmp_path)
+    found = scan(checkov, "--framework", "terraform", "--directory", ".", cwd=tmp_path / MODULE.name)
+    assert [(check["check_id"], check["resource"]) for check in found["failed_checks"]] == []
+    assert names(found["skipped_checks"]) == SKIPPED
+    assert len(found["passed_checks"]) > 40
+
+
+def test_every_skip_has_a_reason():
+    text = "".join(path.read_text(encoding="utf-8") for path in MODULE.glob("*.tf"))
+    assert {skip[0]: len(skip[1]) > 30 for skip in re.findall(r"checkov:skip=(\w+): ?(.*)", text)} == dict.fromkeys(
+        SKIPPED, True
+    )
+
+
+def test_plan_passes(checkov, attached_terraform, mock_aws, tmp_path):
+    values = plan_workspace(tmp_path / "planned", "resnet50-imagenet")
+    values |= mock_aws.answers(instance_type=values["instance_type"], zone_id=values["availability_zone_id"])
+    workspace = tmp_path / "workspace"
+    copy_workspace(tmp_path / "planned", workspace, values | EVERYTHING, override="")
+    for words in (["init"], ["plan", "-out=plan.bin"]):
+        done = attached_terraform.run(*words, "-input=false", "-no-color", cwd=workspace)
+        assert done.returncode == 0, done.stdout + done.stderr
+    shown = attached_terraform.run("show", "-json", "plan.bin", cwd=workspace)
+    (tmp_path / "plan.json").write_text(shown.stdout, encoding="utf-8")
+    found = scan(checkov, "--framework", "terraform_plan", "--file", "plan.json", cwd=tmp_path)
+    failed = {(check["check_id"], check["resource"]) for check in found["failed_checks"]}
+    bucket = "module.gpu_cluster.aws_s3_bucket.checkpoints[0]"
+    assert failed == {(check, bucket) for check in SKIPPED}
+    assert len(found["passed_checks"]) > 40
