@@ -46,8 +46,8 @@ class TinyTransformer(nn.Module):
         return self.out(self.layers(self.letters(text) + self.places, mask=self.mask, is_causal=True))
 
 
-def batch_at(text: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    starts = torch.randint(0, len(text) - LENGTH - 1, (BATCH,), generator=generator)
+def batch_at(text: torch.Tensor, generator: torch.Generator, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    starts = torch.randint(0, len(text) - LENGTH - 1, (size,), generator=generator)
     windows = torch.stack([text[start : start + LENGTH + 1] for start in starts])
     return windows[:, :-1], windows[:, 1:]
 
@@ -81,7 +81,7 @@ def main() -> None:
     for step in range(first, arguments.steps):
         # Batches follow from the step, so that a resumed run sees what an uninterrupted one would have seen.
         generator = torch.Generator().manual_seed(1_000_003 * step + place.rank)
-        loss = loss_of(model, *batch_at(text, generator))
+        loss = loss_of(model, *batch_at(text, generator, BATCH))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -4,6 +4,7 @@ locals {
 
 # Streams: <instance>/train is the container's output, <instance>/node what the node's agent did.
 resource "aws_cloudwatch_log_group" "run" {
+  # checkov:skip=CKV_AWS_158: CloudWatch encrypts logs with a key of its own; kms_key_arn is for who must hold the key.
   name              = local.log_group_name
   retention_in_days = var.log_retention_days
   kms_key_id        = var.kms_key_arn

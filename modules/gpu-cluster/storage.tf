@@ -97,7 +97,7 @@ resource "aws_s3_bucket_lifecycle_configuration" "checkpoints" {
   bucket = aws_s3_bucket.checkpoints[0].id
 
   rule {
-    id     = "remove-what-was-replaced"
+    id     = "remove-what-is-not-needed"
     status = "Enabled"
 
     filter {}
@@ -109,19 +109,12 @@ resource "aws_s3_bucket_lifecycle_configuration" "checkpoints" {
     abort_incomplete_multipart_upload {
       days_after_initiation = 7
     }
-  }
 
-  dynamic "rule" {
-    for_each = var.checkpoint_expiry_days == null ? [] : [var.checkpoint_expiry_days]
+    dynamic "expiration" {
+      for_each = var.checkpoint_expiry_days == null ? [] : [var.checkpoint_expiry_days]
 
-    content {
-      id     = "expire"
-      status = "Enabled"
-
-      filter {}
-
-      expiration {
-        days = rule.value
+      content {
+        days = expiration.value
       }
     }
   }

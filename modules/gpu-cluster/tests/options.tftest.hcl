@@ -190,7 +190,7 @@ run "own_key_boundary_and_endpoint" {
     error_message = "S3 is reached through the gateway."
   }
   assert {
-    condition     = length(aws_s3_bucket_lifecycle_configuration.checkpoints[0].rule) == 2
+    condition     = aws_s3_bucket_lifecycle_configuration.checkpoints[0].rule[0].expiration[0].days == 30
     error_message = "Checkpoints expire when asked to."
   }
 }
