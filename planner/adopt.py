@@ -1,8 +1,9 @@
 """What a killed apply had created and not recorded: found in AWS by its name, and taken into Terraform's state.
 
-Terraform that is killed (not interrupted: then it ends in order) loses what it was creating at that moment. Applying again
-fails, since the names follow from run_id and are taken; destroying leaves it behind. Here every resource that a plan would
-create is looked for, and what exists gets an import block: the next plan shows it as imported, to be reviewed as usual.
+Terraform that is killed (not interrupted: then it ends in order) loses what it was creating at that moment. Applying
+again fails, since the names follow from run_id and are taken; destroying leaves it behind. Here every resource that a
+plan would create is looked for, and what exists gets an import block: the next plan shows it as imported, to be
+reviewed as usual.
 
 Resources that are written rather than created (bucket settings, role policies) are not looked for: writing them
 again is what recovers them.

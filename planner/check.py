@@ -16,7 +16,7 @@ from typing import Any
 
 from planner.contract import Contract
 from planner.errors import InputError
-from planner.plan.schema import Plan
+from planner.plan import Plan, workspace_variables
 
 MODULE_CALL = "gpu_cluster"
 MODULE_ADDRESS = f"module.{MODULE_CALL}"
@@ -58,32 +58,6 @@ class Comparison(Contract):
         return not self.differences and not self.unasked
 
 
-def decided_variables(plan: Plan) -> dict[str, Any]:
-    """Values of the root module's variables that follow from the plan alone."""
-    choice = plan.choice
-    return {
-        "region": choice.region,
-        "run_id": plan.run_id,
-        "availability_zone_id": choice.availability_zone,
-        "instance_type": choice.instance_type,
-        "instance_type_overrides": list(choice.overrides),
-        "node_count": choice.node_count,
-        "gpus_per_node": choice.gpus_per_node,
-        "on_demand_count": choice.on_demand_count,
-        "efa_interfaces": choice.efa_interfaces,
-        "network_cards": choice.network_cards,
-        "placement_group": choice.placement_group,
-        "root_volume_gib": choice.root_volume_gib,
-        "checkpoint_interval_seconds": round(choice.checkpoint_interval_seconds),
-        "global_batch": choice.global_batch,
-        "gpu_batch": choice.gpu_batch,
-        "accumulation_steps": choice.accumulation_steps,
-        "learning_rate_scale": float(f"{choice.learning_rate_scale:.6g}"),
-        "max_runtime_seconds": round(choice.max_runtime_hours * 3600),
-        "budget_usd": float(f"{plan.estimate.usd.max:.2f}"),
-    }
-
-
 def declared_resources(module: Mapping[str, str]) -> frozenset[str]:
     """`aws_launch_template.node`, `data.aws_ami.node`, … of a module's files."""
     blocks = re.compile(r'^\s*(resource|data)\s+"(\w+)"\s+"(\w+)"', re.MULTILINE)
@@ -95,7 +69,7 @@ def declared_resources(module: Mapping[str, str]) -> frozenset[str]:
 
 def compare_values(plan: Plan, values: Json) -> Comparison:
     """A workspace's `terraform.tfvars.json` with the plan beside it."""
-    decided = decided_variables(plan)
+    decided = workspace_variables(plan)
     return Comparison(
         run_id=plan.run_id, compared=len(decided), differences=tuple(_different(decided, values, "variable "))
     )
@@ -115,7 +89,7 @@ def compare_terraform_plan(plan: Plan, terraform_plan: Json, *, values: Json, de
 
 
 def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozenset[str]) -> Comparison:
-    expected = {**values, **decided_variables(plan)}
+    expected = {**values, **workspace_variables(plan)}
     found = {name: item.get("value") for name, item in terraform_plan["variables"].items()}
     resources = _Resources(terraform_plan)
     settings = list(resources.node_settings())

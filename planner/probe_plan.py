@@ -29,15 +29,24 @@ class Probe(NamedTuple):
 
 def local_probes(job: Job, worker_counts: Sequence[int]) -> list[Probe]:
     """Three batch sizes on one worker, which separate a step's fixed part from its samples; the middle one on more."""
+    return _spread(job, [(1, workers) for workers in worker_counts])
+
+
+def container_probes(job: Job, node_counts: Sequence[int]) -> list[Probe]:
+    """The same with nodes of one worker each, so that gradients cross a network. One node is like one local worker."""
+    return _spread(job, [(nodes, 1) for nodes in node_counts])
+
+
+def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
     workload = job.workload
     smallest, middle, largest = _three_batches(workload.global_batch.low, workload.global_batch.high)
     single = [Probe(LOCAL, 1, 1, batch, 1, workload.precision) for batch in dict.fromkeys((smallest, middle, largest))]
     several = [
-        Probe(LOCAL, 1, workers, max(middle // workers, 1), 1, workload.precision)
-        for workers in worker_counts
-        if workers > 1
+        Probe(LOCAL, nodes, workers, max(middle // (nodes * workers), 1), 1, workload.precision)
+        for nodes, workers in shapes
+        if nodes * workers > 1
     ]
-    return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.gpus_per_node))
+    return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.nodes, probe.gpus_per_node))
 
 
 def _three_batches(low: int, high: int) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ locals {
   # An override may have fewer cards than the chosen type: the same four GPUs come with 1 EFA in g6e.12xlarge, 2 in g6e.24xlarge.
   efa_interfaces = {
     for type, facts in data.aws_ec2_instance_type.node : type =>
-    type == var.instance_type ? var.efa_interfaces : min(var.efa_interfaces, facts.efa_maximum_interfaces)
+    type == var.instance_type ? var.efa_interfaces : min(var.efa_interfaces, coalesce(facts.efa_maximum_interfaces, 0))
   }
   network_cards = {
     for type, facts in data.aws_ec2_instance_type.node : type =>
@@ -129,8 +129,8 @@ resource "aws_launch_template" "node" {
       error_message = "${each.value} has no EFA, but efa_interfaces = ${var.efa_interfaces}: remove it from instance_type_overrides, or set efa_interfaces = 0."
     }
     precondition {
-      condition     = local.efa_interfaces[each.value] <= data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces
-      error_message = "${each.value} has at most ${data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces} EFA interfaces, but efa_interfaces = ${var.efa_interfaces}."
+      condition     = local.efa_interfaces[each.value] <= coalesce(data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces, 0)
+      error_message = "${each.value} has at most ${coalesce(data.aws_ec2_instance_type.node[each.value].efa_maximum_interfaces, 0)} EFA interfaces, but efa_interfaces = ${var.efa_interfaces}."
     }
     precondition {
       condition     = local.user_data_bytes.gpu <= 16384

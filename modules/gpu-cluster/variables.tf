@@ -32,6 +32,11 @@ variable "container_command" {
     condition     = length(jsonencode(var.container_command)) <= 3000
     error_message = "container_command must be at most 3000 characters: user data is limited to 16 KiB. Put long arguments into a file in the image."
   }
+
+  validation {
+    condition     = alltrue([for argument in var.container_command : !strcontains(argument, "\u0000")])
+    error_message = "container_command must not contain NUL characters: no program can be given one."
+  }
 }
 
 variable "max_runtime_seconds" {

@@ -12,7 +12,6 @@ from planner.cli.options import catalog_option, job_argument, json_option
 
 if TYPE_CHECKING:
     from planner.catalog import Catalog
-    from planner.job import Job
     from planner.plan import Plan, PlanInputs
 
 
@@ -63,7 +62,6 @@ def command(
     plan = make_plan(inputs)
     files = render_workspace(
         plan,
-        inputs.job_file.job,
         templates=assets.load_templates(WORKSPACE),
         module=assets.load_module(MODULE),
     )
@@ -74,7 +72,7 @@ def command(
     if as_json:
         click.echo(format_plan(plan), nl=False)
     else:
-        _show(plan, inputs.job_file.job, out, len(files), plot)
+        _show(plan, out, len(files), plot)
 
 
 def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, frozen_to: Path | None) -> PlanInputs:
@@ -131,8 +129,8 @@ def _check(out: Path, stale: list[str]) -> None:
     click.echo(f"{out} is up to date")
 
 
-def _show(plan: Plan, job: Job, out: Path, file_count: int, plot: bool) -> None:
-    from planner.render import questions_left
+def _show(plan: Plan, out: Path, file_count: int, plot: bool) -> None:
+    from planner.plan import questions_left
     from planner.review import plan_text
 
     click.echo(plan_text(plan))
@@ -140,7 +138,7 @@ def _show(plan: Plan, job: Job, out: Path, file_count: int, plot: bool) -> None:
         from planner.cli.pareto_plot import pareto_plot
 
         click.echo(pareto_plot(plan))
-    questions = questions_left(job)
+    questions = questions_left(plan)
     if questions:
         click.echo(f"Before apply, set in scav.yaml: {', '.join(questions)} (Terraform asks for what is missing)")
     terraform = f"terraform {shlex.quote(f'-chdir={out}')}"

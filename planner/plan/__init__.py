@@ -2,5 +2,14 @@
 
 from planner.plan.build import PlanInputs, make_plan
 from planner.plan.schema import Plan, format_plan, parse_plan
+from planner.plan.variables import questions_left, workspace_variables
 
-__all__ = ["Plan", "PlanInputs", "format_plan", "make_plan", "parse_plan"]
+__all__ = [
+    "Plan",
+    "PlanInputs",
+    "format_plan",
+    "make_plan",
+    "parse_plan",
+    "questions_left",
+    "workspace_variables",
+]

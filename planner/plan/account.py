@@ -52,6 +52,8 @@ class Account:
             inputs=provenance,
             objective=job.objective_or_default,
             choice=self._choice(),
+            run=job.run,
+            network=job.network,
             estimate=estimate,
             constraints=self._constraints(),
             candidate_count=self.found.candidate_count,

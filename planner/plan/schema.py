@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from planner.candidates import Market
 from planner.contract import Contract
 from planner.errors import InputError
-from planner.job.schema import Objective
+from planner.job.schema import Network, Objective, Run
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -143,6 +143,8 @@ class Plan(Contract):
     inputs: Inputs
     objective: Objective
     choice: Choice
+    run: Run = Field(description="what the nodes execute, as the job file says")
+    network: Network
     estimate: Estimate
     constraints: Constraints
     candidate_count: NonNegativeInt

@@ -52,7 +52,7 @@ def edited(**changes) -> str:
 def test_values_that_are_what_scav_planned(workspace):
     result = run(workspace)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "checked-1: terraform.tfvars.json is what scav planned (19 values compared)\n"
+    assert result.stdout == "checked-1: terraform.tfvars.json is what scav planned (26 values compared)\n"
 
 
 def test_an_edited_value_is_shown_beside_the_planned_one(workspace):

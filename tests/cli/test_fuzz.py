@@ -213,7 +213,7 @@ def plan_and_render(job_file: JobFile, rows: tuple[Measurement, ...], catalog) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy's overflow would show to a user as a stray line
         plan = make_plan(PlanInputs(job_file=job_file, catalog=snapshot, measurements=rows, provenance=provenance))
-    files = render_workspace(plan, job_file.job, templates={}, module={})
+    files = render_workspace(plan, templates={}, module={})
     assert all(text.encode() for text in files.values())
     assert plan_text(plan)
 

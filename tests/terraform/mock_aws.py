@@ -25,11 +25,11 @@ REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "mock", "AWS_SECRET_ACCESS_KEY": "mock"}
 IMAGE = "registry.example.com/train@sha256:" + "0123456789abcdef" * 4
 
-# Test-only arguments: one retry, since the mock's answer does not change; no lifecycle rules, for which the provider
-# itself waits 55 seconds.
+# Test-only arguments: few retries, for lost connections only, since the mock's answers do not change; no lifecycle
+# rules, for which the provider itself waits 55 seconds.
 OVERRIDE = """\
 provider "aws" {
-  max_retries = 1
+  max_retries = 3
 }
 
 module "gpu_cluster" {

@@ -48,7 +48,7 @@ def copy_module(folder: Path) -> Path:
     return Path(shutil.copytree(MODULE, folder / MODULE.name, ignore=ignored))
 
 
-def plan_mocked(terraform: Any, root: Path, runs: dict[str, dict[str, Any]]) -> Plans:
+def plan_mocked(terraform: Any, root: Path, runs: dict[str, dict[str, Any]], *, mock: str = "") -> Plans:
     """Run -> address -> planned values, for a root that is initialised; a run's values must be free of `${`."""
     blocks = "".join(
         f'\nrun "{name}" {{\n  command = plan\n\n  variables {{\n'
@@ -56,7 +56,7 @@ def plan_mocked(terraform: Any, root: Path, runs: dict[str, dict[str, Any]]) -> 
         + "  }\n}\n"
         for name, values in runs.items()
     )
-    (root / "mocked.tftest.hcl").write_text(mock_provider() + blocks, encoding="utf-8")
+    (root / "mocked.tftest.hcl").write_text((mock or mock_provider()) + blocks, encoding="utf-8")
     result = terraform.run("test", "-json", "-verbose", "-filter=mocked.tftest.hcl", cwd=root)
     assert result.returncode == 0, re.sub(r'.*"type":"test_plan".*\n', "", result.stdout) + result.stderr
     events = (json.loads(line) for line in result.stdout.splitlines() if '"test_plan"' in line)

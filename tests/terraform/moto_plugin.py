@@ -1,4 +1,4 @@
-"""moto's server with what real Terraform needs and moto lacks: missing calls, and answers that differ from what was set.
+"""moto's server with what real Terraform needs and moto lacks: missing calls, answers that differ from what was set.
 
 Runs as a program of its own: prints its port, and serves until its standard input closes, so that it never outlives
 the tests. Each replaced call says what moto does instead; with a moto that does the same, it can go.

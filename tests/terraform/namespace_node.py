@@ -1,7 +1,7 @@
 """A machine for user data: namespaces of its own, with root's powers inside and none outside.
 
-`python namespace_node.py WORLD` is its first process (see BootedNode): it makes /etc, /opt and /var/lib writable
-copies, takes the metadata service's address, runs WORLD/user-data as cloud-init would, and lives until it is killed.
+`python namespace_node.py WORLD` is its first process (see BootedNode): it covers /etc, /opt and /var/lib with folders
+of its own, takes the metadata service's address, runs WORLD/user-data as cloud-init would, and lives until killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def why_not() -> str | None:
     missing = [name for name in ("unshare", "mount", "ip", "bash") if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} not installed"
-    script = "set -e; d=$(mktemp -d); mount -t tmpfs t $d; mkdir $d/u $d/w; ip link set lo up; " + overlay("/opt", "$d")
+    script = "set -e; d=$(mktemp -d); mount -t tmpfs t $d; mkdir $d/e; mount --rbind /etc $d/e; ip link set lo up"
     tried = subprocess.run(
         ["unshare", *OWN_NAMESPACES, "bash", "-c", script], capture_output=True, text=True, check=False
     )
@@ -40,10 +40,6 @@ def require_namespaces() -> None:
     reason = why_not()
     if reason is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-
-
-def overlay(folder: str, changes: str) -> str:
-    return f"mount -t overlay o -o lowerdir={folder},upperdir={changes}/u,workdir={changes}/w {folder}"
 
 
 class BootedNode:
@@ -99,11 +95,7 @@ def boot(root: Path) -> None:
     changes.mkdir()
     run("mount", "-t", "tmpfs", "tmpfs", str(changes))
     for folder in ("/etc", "/opt", "/var/lib"):
-        own = changes / folder.strip("/").replace("/", "-")
-        for part in ("u", "w"):
-            (own / part).mkdir(parents=True)
-        run(*overlay(folder, str(own)).split())
-    Path("/etc/systemd/system").mkdir(parents=True, exist_ok=True)
+        cover(Path(folder), changes / folder.strip("/").replace("/", "-"))
     run("ip", "link", "set", "lo", "up")
     for address in (METADATA_ADDRESS, os.environ["ADDRESS"]):
         run("ip", "address", "add", f"{address}/32", "dev", "lo")
@@ -120,6 +112,22 @@ def boot(root: Path) -> None:
         if pid == first:
             (root / "exit-code.new").write_text(str(os.waitstatus_to_exitcode(status)))
             (root / "exit-code.new").replace(root / "user-data-exit-code")
+
+
+def cover(folder: Path, own: Path) -> None:
+    """Puts a new folder there, with links to all that was in it: what is added is the node's, and goes with it.
+
+    Not an overlay, which fails where another mount is inside, as it is where containers run.
+    """
+    before, now = own / "before", own / "now"
+    before.mkdir(parents=True)
+    now.mkdir()
+    run("mount", "--rbind", str(folder), str(before))
+    for child in before.iterdir():
+        if child.name != "systemd":
+            (now / child.name).symlink_to(child)
+    (now / "systemd" / "system").mkdir(parents=True)
+    run("mount", "--bind", str(now), str(folder))
 
 
 def run(*command: str) -> None:

@@ -156,11 +156,11 @@ def record(workspace: Path, plan: dict[str, Any]) -> None:
     stable = {old: f"{old.partition('-')[0]}-{index:017x}" for index, old in enumerate(identifiers)}
     shutil.rmtree(GOLDEN, ignore_errors=True)
     GOLDEN.mkdir(parents=True)
-    for name, content in (("plan.json", text + "\n"), (VALUES, values)):
+    planned = (workspace / "scav.plan.json").read_text()
+    for name, content in (("plan.json", text + "\n"), (VALUES, values), ("scav.plan.json", planned)):
         for old, new in stable.items():
             content = content.replace(old, new)
         (GOLDEN / name).write_text(content)
-    shutil.copy(workspace / "scav.plan.json", GOLDEN)
 
 
 def smaller(plan: dict[str, Any]) -> dict[str, Any]:

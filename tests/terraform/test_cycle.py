@@ -6,7 +6,6 @@ moto ignores the mixed instances policy, so the on-demand share is read from the
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ from mock_aws import OVERRIDE, MockAws, copy_workspace, plan_workspace, write_va
 AT_ONCE = 4
 NO_CHANGES, CHANGES = 0, 2
 SMALL = ("--nodes", "2..4", "--instance-type", "g5.12xlarge", "--budget", "$4000")
+LARGE = ("--nodes", "2..8", "--budget", "$40000", "--region", "us-east-1")
 GROUP = "module.gpu_cluster.aws_autoscaling_group.nodes"
 TEMPLATE = "module.gpu_cluster.aws_launch_template.node"
 
@@ -34,6 +34,7 @@ class Variant:
     options: tuple[str, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
     every_zone: bool = False
+    changed: bool = True
     override: str = OVERRIDE
 
     @property
@@ -42,14 +43,17 @@ class Variant:
 
 
 VARIANTS = [
-    # The longest first: the provider waits 55 seconds for lifecycle rules.
-    Variant(name="lifecycle", override=OVERRIDE.replace("checkpoint_lifecycle = false", "checkpoint_lifecycle = true")),
+    # The longest first, and without the change: the provider waits 55 seconds for lifecycle rules.
+    Variant(
+        name="lifecycle",
+        changed=False,
+        override=OVERRIDE.replace("checkpoint_lifecycle = false", "checkpoint_lifecycle = true"),
+    ),
     Variant(name="plain"),
     Variant(
         name="efa-and-placement",
         example="gpt2-openwebtext",
-        options=("--spot", "never", "--nodes", "2..8", "--instance-type", "p5.48xlarge", "--budget", "$40000")
-        + ("--region", "us-east-1"),
+        options=("--spot", "never", "--instance-type", "p5.48xlarge", *LARGE),
     ),
     Variant(
         name="multi-zone",
@@ -121,17 +125,23 @@ def run_cycle(variant: Variant, terraform: Any, aws: MockAws, workspace: Path) -
 
     run.plan("again.tfplan", expected=NO_CHANGES)
 
-    more = values | {"node_count": values["node_count"] + 1}
-    if values["on_demand_count"] == values["node_count"]:
-        more["on_demand_count"] = more["node_count"]
-    write_values(workspace, more)
-    update = run.plan("more.tfplan", expected=CHANGES)
-    assert_only_the_node_count_changes(update, more)
-    run("apply", "-input=false", "more.tfplan")
-    run.plan("after.tfplan", expected=NO_CHANGES)
+    if variant.changed:
+        add_a_node(run, values)
 
     run("destroy", "-input=false", "-auto-approve")
     assert aws.resources(variant.run_id) == given
+
+
+def add_a_node(run: Commands, values: dict[str, Any]) -> None:
+    more = values | {"node_count": values["node_count"] + 1}
+    if values["on_demand_count"] == values["node_count"]:
+        more["on_demand_count"] = more["node_count"]
+    write_values(run.folder, more)
+    update = run.plan("more.tfplan", expected=CHANGES)
+    assert_only_the_node_count_changes(update, more)
+    run("apply", "-input=false", "more.tfplan")
+    if values["instance_type_overrides"]:  # once is enough: every variant has the same resources in this respect
+        run.plan("after.tfplan", expected=NO_CHANGES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,4 +215,3 @@ def test_variants_have_names_of_their_own():
     """A run's resources are told apart by its name, which therefore must not be part of another's."""
     names = [variant.run_id for variant in VARIANTS]
     assert not [(one, other) for one in names for other in names if one != other and one in other]
-    assert dataclasses.asdict(VARIANTS[0])["name"] == "lifecycle"

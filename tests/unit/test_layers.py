@@ -19,7 +19,7 @@ CORE = (
     *("errors", "contract", "units", "catalog", "job", "measurements", "probe_plan"),
     *("models", "candidates", "search", "plan", "review", "check"),
 )
-SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "runners", "doctor", "cli")
+SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt", "runners", "doctor", "cli")
 IMPURE_MODULES = {
     *("os", "pathlib", "time", "random", "socket", "subprocess", "shutil", "tempfile", "io", "sys", "secrets", "uuid"),
     *("boto3", "botocore", "requests", "urllib", "http", "threading", "multiprocessing", "logging", "locale"),

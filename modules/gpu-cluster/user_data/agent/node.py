@@ -45,8 +45,9 @@ def train():
         log("this run is finished")
         stop()
         return
-    heartbeat("pulling")
-    pull_image()
+    if not pulled_image(heartbeat):
+        stop()
+        return
     checkpoints = Checkpoints(memory.MemoryTier() if RUN["memory_group"] else None)
     job = Job(me, heartbeat, checkpoints, Mirror("results", f"results/{me}"))
     failures, newest = 0, 0
@@ -58,9 +59,7 @@ def train():
         if succeeded:
             checkpoints.settle()
             put(f"_done/{me}")
-            if host["InstanceId"] == me:
-                wait_for_uploads()
-                put("_SUCCESS")
+            wait_for_success(me)
         # A job that fails again and again with every node there and no new checkpoint will not get better.
         before, newest = newest, max(stored("checkpoints/").values(), default=0)
         stuck = not succeeded and newest == before and len(nodes()) >= RUN["node_count"]
@@ -125,17 +124,32 @@ def stop():
         scale_to_zero(RUN["group"])
 
 
+def pulled_image(heartbeat):
+    """Whether the image is here. One that cannot be had ends the run: waiting for the deadline would cost GPUs."""
+    heartbeat("pulling")
+    for attempt in range(RUN["max_failures"]):
+        try:
+            pull_image()
+            return True
+        except subprocess.CalledProcessError as error:
+            log(f"cannot pull the image: {reason(error)}")
+            heartbeat("failed", code=error.returncode, log=str(reason(error)).splitlines()[-40:])
+            time.sleep(POLL_SECONDS * (attempt + 1))
+    return False
+
+
 def pull_image():
     registry = RUN["image"].split("/")[0]
     if ".dkr.ecr." in registry:
         region = registry.split(".")[3]
-        password = subprocess.run(
-            ["aws", "ecr", "get-login-password", "--region", region], check=True, capture_output=True
-        ).stdout
-        login = ["docker", "login", "--username", "AWS", "--password-stdin", registry]
-        subprocess.run(login, input=password, check=True)
+        password = command("aws", "ecr", "get-login-password", "--region", region)
+        command("docker", "login", "--username", "AWS", "--password-stdin", registry, stdin=password)
     log(f"pulling {RUN['image']}")
-    subprocess.run(["docker", "pull", "--quiet", RUN["image"]], check=True)
+    command("docker", "pull", "--quiet", RUN["image"])
+
+
+def command(*words, stdin=None):
+    return subprocess.run(words, input=stdin, check=True, capture_output=True, text=True).stdout
 
 
 class Job:
@@ -150,9 +164,12 @@ class Job:
     def run(self, host):
         """Run torchrun once. False when it failed, or the rendezvous host changed and all have to start again."""
         subprocess.run(["docker", "rm", "--force", "scav-train"], check=False, capture_output=True)
-        command = container_command(self.me, host)
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            container_command(self.me, host),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
         last_lines = deque(maxlen=40)
         reader = threading.Thread(target=follow, args=(process.stdout, last_lines), daemon=True)
@@ -242,6 +259,16 @@ def wait_for_nodes(heartbeat):
         heartbeat("waiting", nodes=len(found))
         log(f"{len(found)} of {RUN['node_count']} nodes are there")
         time.sleep(POLL_SECONDS)
+
+
+def wait_for_success(me):
+    """The first node declares it, whichever that is by now; no other may start the job again meanwhile."""
+    while not finished():
+        if [node["InstanceId"] for node in nodes()[:1]] == [me]:
+            wait_for_uploads()
+            put("_SUCCESS")
+        else:
+            time.sleep(POLL_SECONDS)
 
 
 def wait_for_uploads(limit_seconds=900):
