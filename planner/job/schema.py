@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -17,6 +18,8 @@ SpotPolicy = Literal["never", "auto", "always"]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 LARGEST_BATCH = 2**24
+
+_LONGEST_COMMAND = 3000  # it reaches the nodes in their user data, which EC2 limits to 16 KiB
 
 # What an optimizer keeps per parameter beside weight and gradient, in bytes (fp32 state).
 OPTIMIZER_STATE_BYTES: dict[Optimizer, int] = {"sgd": 0, "momentum": 4, "lion": 4, "adam": 8, "adamw": 8}
@@ -179,6 +182,17 @@ class Run(Contract):
     budget_emails: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")], ...] = Field(
         default=(), max_length=10, description="who is told when the run's spending nears its maximum"
     )
+
+    @field_validator("command")
+    @classmethod
+    def _fits_user_data(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        if any("\0" in word for word in command):
+            raise ValueError("an argument cannot hold a NUL character")
+        if len(json.dumps(command, ensure_ascii=False)) > _LONGEST_COMMAND:
+            raise ValueError(
+                f"longer than {_LONGEST_COMMAND:,} characters; put long arguments into a file in the image"
+            )
+        return command
 
 
 class Job(Contract):

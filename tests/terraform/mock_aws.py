@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -50,13 +52,9 @@ class MockAws:
         return {**settings, **CREDENTIALS, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
     def client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            region_name=REGION,
-            endpoint_url=self.url,
-            aws_access_key_id="mock",
-            aws_secret_access_key="mock",  # noqa: S106 - the mock takes any
-        )
+        """Kept: making one reads the whole model of its service, and boto3 must not do it in two threads at once."""
+        with MAKING_CLIENTS:
+            return made_client(self.url, service)
 
     def reset(self) -> None:
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - loopback
@@ -92,6 +90,20 @@ class MockAws:
         described = self.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[group])
         capacity: int = described["AutoScalingGroups"][0]["DesiredCapacity"]
         return capacity
+
+
+MAKING_CLIENTS = threading.Lock()
+
+
+@functools.cache
+def made_client(url: str, service: str) -> Any:
+    return boto3.client(
+        service,
+        region_name=REGION,
+        endpoint_url=url,
+        aws_access_key_id="mock",
+        aws_secret_access_key="mock",  # noqa: S106 - the mock takes any
+    )
 
 
 Client = Callable[[str], Any]

@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # read when moto is imported
 
 from flask import Response, request
+from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.budgets.models import BudgetsBackend
 from moto.budgets.responses import BudgetsResponse
 from moto.core.responses import ActionResult
@@ -49,6 +50,7 @@ def install() -> None:
     convert_to_flask_response.__call__ = refuse_on_failure(convert_to_flask_response.__call__)
     LaunchTemplate.create_version = decode_user_data(LaunchTemplate.create_version)
     SecurityGroupRule.__init__ = keep_description(SecurityGroupRule.__init__)
+    FakeAutoScalingGroup.update = keep_policy(FakeAutoScalingGroup.update)
     IAMPolicyStatement.is_action_permitted = pretend_tls(IAMPolicyStatement.is_action_permitted)
     BudgetsBackend.create_budget = keep_tags(BudgetsBackend.create_budget)
 
@@ -169,6 +171,20 @@ def keep_description(initialise: Any) -> Any:
             self.source_group = {name: value for name, value in self.source_group.items() if name != "Description"}
 
     return initialise_and_describe
+
+
+# Auto Scaling groups: moto drops the mixed instances policy in an update that does not mention it.
+
+
+def keep_policy(update: Any) -> Any:
+    @functools.wraps(update)
+    def update_and_keep(self: FakeAutoScalingGroup, *args: Any, **kwargs: Any) -> None:
+        before = self.mixed_instances_policy
+        update(self, *args, **kwargs)
+        if not kwargs.get("mixed_instances_policy") and not kwargs.get("launch_template"):
+            self.mixed_instances_policy = before
+
+    return update_and_keep
 
 
 # Bucket policies: moto refuses everything to a bucket that refuses what comes without TLS, however it comes.

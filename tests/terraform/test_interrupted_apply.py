@@ -187,7 +187,7 @@ def wait_for(happened: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while not happened():
         assert time.monotonic() < deadline
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 def imports(folder: Path) -> int:

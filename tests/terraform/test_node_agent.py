@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -365,6 +366,32 @@ def test_without_an_answer_from_memory_checkpoints_go_to_s3(world):
     world.set_job("echo weights > epoch-1.pt")
     assert "goes to S3 itself" in world.run("train")
     assert (world.stored / "checkpoints" / "epoch-1.pt").read_text() == "weights\n"
+
+
+def test_a_checkpoint_that_memory_gives_only_in_part_comes_from_s3(world):
+    class CutOff(BaseHTTPRequestHandler):
+        def do_GET(self):
+            listing = json.dumps({"epoch-1.pt": time.time() + 100}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(listing) if self.path == "/" else 100))
+            self.end_headers()
+            self.wfile.write(listing if self.path == "/" else b"weig")
+
+        def log_message(self, *_):
+            pass
+
+    (world.stored / "checkpoints").mkdir()
+    (world.stored / "checkpoints" / "epoch-1.pt").write_text("weights")
+    world.set_run(memory_group="scav-run-1-memory")
+    world.set_nodes(ME, memory=(MEMORY,))
+    world.set_job("cp epoch-1.pt seen.tmp")
+    with ThreadingHTTPServer((ADDRESS, 29401), CutOff) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        assert "came only in part" in world.run("train")
+        server.shutdown()
+        thread.join()
+    assert (world.checkpoints / "seen.tmp").read_text() == "weights"
 
 
 @pytest.mark.usefixtures("memory_node")

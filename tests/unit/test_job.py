@@ -230,3 +230,13 @@ def test_any_value_of_any_key_ends_in_a_job_or_an_input_error(value):
     for key in ("name", "workload", "constraints", "objective", "network", "run"):
         with pytest.raises(InputError):
             parse_job(json.dumps({key: value}), file="scav.yaml")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [('["train.py", "a\\0b"]', "NUL"), (f'["train.py", "{"x" * 3000}"]', "longer than 3,000 characters")],
+    ids=["NUL", "too long for user data"],
+)
+def test_a_command_that_no_node_could_be_given_is_refused(job_text: str, command: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        parse_job(f"{job_text}run:\n  command: {command}\n", file="scav.yaml")

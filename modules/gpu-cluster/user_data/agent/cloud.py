@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from datetime import datetime
+from http.client import HTTPException
 from pathlib import Path
 
 RUN = json.loads(Path(os.environ.get("SCAV_RUN_FILE", "/etc/scav/run.json")).read_text(encoding="utf-8"))
@@ -19,7 +20,7 @@ METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.1
 POLL_SECONDS = float(os.environ.get("SCAV_POLL_SECONDS", "15"))
 # The metadata service and the other nodes are never behind a proxy.
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-FAILED = (OSError, subprocess.SubprocessError)
+FAILED = (OSError, HTTPException, subprocess.SubprocessError)
 
 
 def nodes():

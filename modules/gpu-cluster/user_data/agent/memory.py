@@ -26,12 +26,12 @@ class MemoryTier:
     """The memory nodes as a GPU node sees them. Nothing here fails: S3 is the answer when memory has none."""
 
     def send(self, name, path):
-        holders = self.copies()
-        addresses = sorted(node["PrivateIpAddress"] for node in self.running())
+        addresses = self.addresses()
         if not addresses:
             return False
         # Where an older version is, so that no two nodes hold one name; else spread by name.
-        address = holders.get(name, {}).get("address") or addresses[zlib.crc32(name.encode()) % len(addresses)]
+        older = self.copies(addresses).get(name)
+        address = older["address"] if older else addresses[zlib.crc32(name.encode()) % len(addresses)]
         try:
             with path.open("rb") as file:
                 size = {"Content-Length": str(path.stat().st_size)}
@@ -56,21 +56,22 @@ class MemoryTier:
         try:
             with self.call("GET", copy["address"], name) as reply, partial.open("wb") as file:
                 shutil.copyfileobj(reply, file, 1 << 20)
+            if partial.stat().st_size != int(reply.headers["Content-Length"]):
+                raise OSError("it came only in part")
             partial.replace(path)
         except FAILED as error:
             log(f"{name} not fetched from memory node {copy['address']}: {error}")
             return False
         return True
 
-    def copies(self):
+    def copies(self, addresses=None):
         """Name -> where it is, and since when S3 has it too (None: not yet)."""
         found = {}
-        for node in self.running():
-            address = node["PrivateIpAddress"]
+        for address in self.addresses() if addresses is None else addresses:
             try:
                 with self.call("GET", address, "") as reply:
                     files = json.load(reply)
-            except FAILED:
+            except (*FAILED, ValueError):  # gone, or cut off in the middle
                 continue
             found.update({name: {"address": address, "stored_at": stored_at} for name, stored_at in files.items()})
         return found
@@ -83,9 +84,9 @@ class MemoryTier:
                 return
             time.sleep(min(POLL_SECONDS, 2))
 
-    def running(self):
+    def addresses(self):
         try:
-            return running(RUN["memory_group"])
+            return sorted(node["PrivateIpAddress"] for node in running(RUN["memory_group"]))
         except FAILED as error:
             log(f"cannot list the memory nodes: {reason(error)}")
             return []

@@ -226,7 +226,8 @@ def container_command(me, host):
         "rdzv-conf": f"join_timeout=1800,is_host={int(host['InstanceId'] == me)}",
         "local-addr": metadata("local-ipv4"),
     }
-    environment = dict(RUN["environment"])
+    # Shared with the launcher's, the store of a restarted group still holds the addresses of the dead one (torch 2.13).
+    environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **RUN["environment"]}
     if RUN["command"]:
         flags = [f"--{name}={value}" for name, value in settings.items()]
         entry, arguments = ["--entrypoint", "torchrun"], [*flags, *RUN["command"]]
