@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +30,22 @@ IMPORTS_FILE = "scav_adopt.tf"
 def was_killed(folder: Path) -> bool:
     """Whether Terraform died here with its state locked, or is still running, which its next plan then refuses.
 
-    Only then may resources be adopted: that a name is taken can also mean that another workspace has the same run_id.
+    Without somebody to ask, only then may resources be adopted: that a name is taken can also mean that another
+    workspace has the same run_id. The next command of Terraform removes this mark, failed or not.
     """
     return (folder / LOCK_FILE).exists()
 
 
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A plan, and address -> ID of what it imports."""
+
+    plan: PlanFile
+    found: Mapping[str, str]
+
+
 @contextlib.contextmanager
-def adopting_plan(workspace: Workspace, file: Path, client: Client) -> Iterator[PlanFile]:
+def adopting_plan(workspace: Workspace, file: Path, client: Client) -> Iterator[Adoption]:
     """A plan that imports whatever exists of what it would create; apply it inside the block.
 
     It takes several rounds: only when a security group is imported, its rules can be looked for.
@@ -51,7 +61,7 @@ def adopting_plan(workspace: Workspace, file: Path, client: Client) -> Iterator[
                 break
             found |= more
             imports.write_text(import_blocks(found), encoding="utf-8")
-        yield plan
+        yield Adoption(plan, found)
     finally:
         imports.unlink(missing_ok=True)
 

@@ -131,7 +131,7 @@ def _wait(cluster: Cluster, nodes: int, timeout_seconds: float) -> tuple[int | N
     finally:
         for process in waiting.values():
             process.kill()
-            process.wait()
+            process.communicate()
     if first_failure is not None:
         return first_failure
     return (None, None) if waiting else (0, None)

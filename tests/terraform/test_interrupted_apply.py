@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from mock_aws import copy_workspace, plan_workspace
 
-from planner.adopt import IMPORTS_FILE, adopting_plan, was_killed
+from planner.adopt import adopting_plan, was_killed
 from planner.terraform import Executable, Workspace
 from planner.terraform.process import FIRST
 
@@ -79,12 +79,12 @@ def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform,
         kill(attached_terraform, folder, next(moment), "-auto-approve")
         for _ in range(KILLS_EACH - 1):
             assert was_killed(folder)
-            with adopting_plan(workspace, file, mock_aws.client):
-                adopted.append(imports(folder))
+            with adopting_plan(workspace, file, mock_aws.client) as adoption:
+                adopted.append(len(adoption.found))
                 kill(attached_terraform, folder, next(moment), str(file))
-        with adopting_plan(workspace, file, mock_aws.client) as plan:
-            adopted.append(imports(folder))
-            workspace.apply(plan)
+        with adopting_plan(workspace, file, mock_aws.client) as adoption:
+            adopted.append(len(adoption.found))
+            workspace.apply(adoption.plan)
         assert not was_killed(folder)
         assert workspace.plan(file).has_changes is False
         workspace.destroy()
@@ -98,8 +98,8 @@ def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform,
 
 
 @pytest.mark.slow
-def test_plain_apply_fails_after_a_kill(attached_terraform, mock_aws, new_workspace):
-    """Why adopting is needed. With this failing one day, it is not."""
+def test_plain_apply_fails_after_a_kill_and_scav_adopt_finishes_it(attached_terraform, mock_aws, new_workspace):
+    """Why adopting is needed. With the first half failing one day, it is not."""
     folder = new_workspace("plain-1")
     opened(folder, attached_terraform).init()
     kill(attached_terraform, folder, Moment(steps=12, seconds=0), "-auto-approve")
@@ -107,6 +107,16 @@ def test_plain_apply_fails_after_a_kill(attached_terraform, mock_aws, new_worksp
     again = attached_terraform.run("apply", "-auto-approve", "-input=false", "-no-color", cwd=folder)
     assert again.returncode == 1
     assert re.search("already ?exists|Duplicate", again.stderr, re.IGNORECASE)
+
+    refused = scav_adopt(attached_terraform, folder)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "It can cost at most $" in refused.stderr
+    assert "add --yes" in refused.stderr
+    finished = scav_adopt(attached_terraform, folder, "--yes")
+    assert finished.returncode == 0, finished.stderr
+    assert "is whole again" in finished.stdout
+    opened(folder, attached_terraform).destroy()
+    assert mock_aws.resources("plain-1") == {}
 
 
 @pytest.mark.slow
@@ -145,6 +155,18 @@ def test_stopped_scav_leaves_a_state_that_the_next_apply_continues(
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(stop_and_continue, [signal.SIGINT, signal.SIGKILL]))
+
+
+def scav_adopt(terraform: Any, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "planner", "adopt", str(folder), *options],
+        env=terraform.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def opened(folder: Path, terraform: Any) -> Workspace:
@@ -188,8 +210,3 @@ def wait_for(happened: Callable[[], object]) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.5)
-
-
-def imports(folder: Path) -> int:
-    file = folder / IMPORTS_FILE
-    return file.read_text().count("import {") if file.exists() else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.measurements import GradientNoise, Measurement, measured_noise_scale
-from planner.probe_plan import LOCAL, Probe, local_probes, missing
+from planner.probe_plan import LOCAL, Probe, container_probes, local_probes, missing
 from planner.store import load_job
 
 JOB = load_job(Path(__file__).parents[2] / "examples" / "digits-cnn", {}).job
@@ -19,6 +19,13 @@ def test_three_batches_on_one_worker_and_the_middle_one_on_more() -> None:
     probes = local_probes(JOB, [1, 2])
     assert [(probe.gpus_per_node, probe.gpu_batch) for probe in probes] == [(1, 64), (1, 128), (2, 64), (1, 256)]
     assert all(probe.instance_type == LOCAL for probe in probes)
+
+
+def test_containers_are_nodes_of_one_worker() -> None:
+    probes = container_probes(JOB, [1, 2])
+    assert [(probe.nodes, probe.gpu_batch) for probe in probes] == [(1, 64), (1, 128), (2, 64), (1, 256)]
+    assert {(probe.instance_type, probe.gpus_per_node) for probe in probes} == {(LOCAL, 1)}
+    assert missing(probes, [measured(probe) for probe in local_probes(JOB, [1])]) == [probes[2]]
 
 
 def test_the_smallest_come_first() -> None:

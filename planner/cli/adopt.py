@@ -1,0 +1,59 @@
+"""`scav adopt`: after Terraform was killed in the middle of an apply."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.confirm import confirm_spending
+from planner.cli.options import workspace_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@click.command("adopt")
+@workspace_argument
+@click.option("--profile", help="AWS profile.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def command(workspace: Path, profile: str | None, yes: bool) -> None:
+    """Finish an apply in DIR during which Terraform was killed.
+
+    What it had created and not recorded is found in AWS by its name, shown, taken into the state if you agree, and the
+    plan is applied to its end; `terraform destroy` then knows everything. An apply that was interrupted with Ctrl-C
+    needs none of this.
+    """
+    import tempfile
+
+    from planner import store
+    from planner.adopt import adopting_plan
+    from planner.terraform import Workspace
+
+    plan = store.load_plan(workspace)
+    terraform = Workspace(workspace)
+    terraform.init()
+    with (
+        tempfile.TemporaryDirectory(prefix="scav-adopt-") as folder,
+        adopting_plan(terraform, Path(folder) / "adopt.tfplan", _clients(plan.choice.region, profile)) as adoption,
+    ):
+        if not adoption.found:
+            click.echo(f"Nothing to adopt: whatever exists of {workspace} is in its state")
+            return
+        for address, identity in sorted(adoption.found.items()):
+            click.echo(f"  {address}  {identity}", err=True)
+        what = (
+            f"These exist and are not in the state of {workspace}; take them over only if no other workspace has the "
+            f"same run_id. Then {adoption.plan.added} more are created."
+        )
+        confirm_spending(what, plan.estimate.usd.max, yes=yes)
+        applied = terraform.apply(adoption.plan)
+    click.echo(f"{workspace} is whole again: {len(adoption.found)} adopted, {applied.added} added")
+
+
+def _clients(region: str, profile: str | None) -> Callable[[str], Any]:
+    from planner import aws
+
+    session = aws.open_session(profile)
+    return lambda service: session.client(service, region_name=region)  # type: ignore[call-overload]

@@ -1,0 +1,179 @@
+"""What a container engine is told, in order, without one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError, ScavError
+from planner.probe_plan import LOCAL, Probe
+from planner.runners import container
+from planner.runners.container import ContainerRunner
+from planner.runners.container_engine import Engine, find_engine
+from planner.runners.local import Script
+
+PROBE = Probe(LOCAL, 2, 1, 32, 1, "fp32")
+RECORD = {
+    "outcome": "measured",
+    "nodes": 2,
+    "gpus_per_node": 1,
+    "gpu_batch": 32,
+    "step_seconds": 0.1,
+}
+# Writes down what it is asked, and answers as an engine would.
+STAND_IN = """#!/bin/sh
+printf '%s\\n' "$*" >> "$CALLS"
+case "$1 $2" in
+    "info "*) exit "${INFO_CODE:-0}" ;;
+    "image inspect") echo "sha256:1234 somewhere/image@sha256:abcd" ;;
+    "inspect --format") echo 10.9.8.7 ;;
+    "wait "*) echo "${NODE_CODE:-0}" ;;
+    "logs "*) echo "ValueError: no data" >&2 ;;
+    "cp "*) [ -z "$NODE_CODE" ] && cp "$RECORD" "$3" ;;
+    "ps --all") [ -z "$THERE" ] || echo "$THERE" ;;
+esac
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """A `podman` on PATH; returns what it was called with."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "podman").write_text(STAND_IN)
+    (folder / "podman").chmod(0o755)
+    (tmp_path / "record.json").write_text(json.dumps(RECORD))
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setattr("planner.runners.container_engine.ENGINES", ("podman",))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("RECORD", str(tmp_path / "record.json"))
+    return lambda: (tmp_path / "calls").read_text().splitlines()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    folder = tmp_path / "job"
+    folder.mkdir(mode=0o755)
+    return Script(folder=folder, command=("train.py", "--fast"))
+
+
+def prepared(script: Script, **chosen: str) -> ContainerRunner:
+    return ContainerRunner.prepared(script, 20.0, **chosen)
+
+
+def test_two_nodes_are_started_measured_and_removed(
+    engine: Callable[[], list[str]], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCAV_CONTAINER_ARGS", "--gpus 'all of them'")
+    monkeypatch.setenv("SCAV_CONTAINER_BUILD_ARGS", "--network none")
+    measurement = prepared(script, base="debian:12").run(PROBE, reference_batch=64, measure_noise=False)
+    assert (measurement.nodes, measurement.instance_type) == (2, LOCAL)
+    assert measurement.image_digest == "sha256:abcd"
+    calls = engine()
+    verbs = [call.split()[0] for call in calls if not call.startswith(("wait", "logs", "cp", "ps"))]
+    assert verbs == ["info", "network", "build", "image", "network", "run", "inspect", "run", "network"]
+    (build,) = [call for call in calls if call.startswith("build")]
+    assert "--build-arg BASE=debian:12 --network none" in build
+    first, second = (call for call in calls if call.startswith("run"))
+    assert "--hostname node-0" in first
+    assert "--add-host" not in first
+    assert "--hostname node-1 --add-host node-0:10.9.8.7" in second
+    for node, call in enumerate((first, second)):
+        assert f"type=bind,source={script.folder},target=/workspace,readonly" in call
+        assert "--env SCAV_GPU_BATCH=32" in call
+        assert "--env SCAV_PROBE_NOISE=0" in call
+        assert call.endswith(
+            f"--gpus all of them 1234 python3 -m torch.distributed.run --nnodes=2 --node-rank={node} "
+            "--master-addr=node-0 --master-port=29500 --nproc-per-node=1 -m probes.run train.py --fast"
+        )
+    assert calls[-1].startswith("network rm scav-probe-")
+
+
+def test_a_failed_node_ends_the_probe_with_its_own_words_and_removes_it(
+    engine: Callable[[], list[str]], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = prepared(script, image="mine")
+    monkeypatch.setenv("NODE_CODE", "1")
+    with pytest.raises(ScavError, match=r"exit code 1: ValueError: no data$"):
+        runner.run(PROBE, reference_batch=64, measure_noise=False)
+    assert engine()[-1].startswith("network rm")
+
+
+def test_time_runs_out(
+    engine: Callable[[], list[str]], script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = prepared(script, image="mine")
+    stand_in = tmp_path / "bin" / "podman"
+    stand_in.write_text(STAND_IN.replace('echo "${NODE_CODE:-0}"', "exec sleep 60"))
+    monkeypatch.setattr(container, "_POLL_SECONDS", 0.01)
+    short = ContainerRunner(engine=runner.engine, image=runner.image, script=script, timeout_seconds=0.3)
+    with pytest.raises(ScavError, match="not finished after 0 s; raise --max-duration"):
+        short.run(PROBE, reference_batch=64, measure_noise=False)
+    assert engine()[-1].startswith("network rm")
+
+
+def test_leftovers_of_dead_processes_are_removed_and_others_stay(
+    engine: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, alive = "scav-probe-999999999-aa-0", f"scav-probe-{os.getppid()}-bb-0"
+    monkeypatch.setenv("THERE", f"{dead}\n{alive}\nscav-probe-of-somebody")
+    find_engine({}).remove_leftovers()
+    assert [call for call in engine() if call.startswith(("kill", "rm"))] == [
+        f"kill {dead}",
+        f"rm --force --volumes {dead}",
+    ]
+
+
+def test_steps_of_any_program_are_followed(script: Script) -> None:
+    program = Script(folder=script.folder, command=("./train",), writes_steps=True)
+    image = container.Image(id="1", digest="sha256:1")
+    runner = ContainerRunner(engine=Engine(name="docker"), image=image, script=program, timeout_seconds=1.0)
+    assert runner.command(PROBE._replace(nodes=1), 0) == ["python3", "-m", "probes.follow", "./train"]
+
+
+@pytest.mark.parametrize(
+    ("engine_name", "user", "arguments"),
+    [
+        ("docker", 0, []),
+        ("podman", 0, []),
+        ("docker", 1000, ["--user", "1000:100"]),
+        ("podman", 1000, ["--userns", "keep-id", "--user", "1000:100"]),
+    ],
+)
+def test_a_container_runs_as_who_can_read_the_script(engine_name: str, user: int, arguments: list[str]) -> None:
+    assert container._user_arguments(engine_name, user, 100) == arguments
+
+
+def test_no_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ScavError, match=r"^no container engine: install Docker or Podman, or probe with --on local$"):
+        find_engine({})
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_engine_that_does_not_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFO_CODE", "1")
+    with pytest.raises(ScavError, match="podman does not run: it said nothing; start one"):
+        find_engine({})
+
+
+@pytest.mark.usefixtures("engine")
+def test_settings_that_cannot_be_split_are_named() -> None:
+    with pytest.raises(InputError, match="SCAV_CONTAINER_ARGS: no closing quotation"):
+        find_engine({"SCAV_CONTAINER_ARGS": "--label 'a"})
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_image_and_a_base_exclude_each_other(script: Script) -> None:
+    with pytest.raises(InputError, match="--base"):
+        prepared(script, image="one", base="other")
+
+
+def test_everything_of_probes_is_copied_by_name() -> None:
+    """The Containerfile copies *.py: a folder in probes/ would be missing from the image."""
+    folders = [path.name for path in (Path(__file__).parents[2] / "probes").iterdir() if path.is_dir()]
+    assert set(folders) <= {"__pycache__"}
