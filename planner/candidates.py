@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -16,7 +17,7 @@ from planner.models.prediction import Flags, Floats, Ints
 Market = Literal["on_demand", "spot"]
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
 
-ROOT_VOLUME_GIB = 200  # container image, framework caches and a checkpoint on its way out
+_ROOT_VOLUME_GIB = 200  # container image and framework caches
 HOURS_PER_MONTH = 730.0
 _CHECKPOINTS_KEPT = 2
 _MOST_MICRO_STEPS = 64
@@ -64,6 +65,11 @@ def _splits(share: int) -> tuple[tuple[int, int], ...]:
         for micro_steps in range(1, min(share, _MOST_MICRO_STEPS) + 1)
         if share % micro_steps == 0
     )
+
+
+def root_volume_gib(checkpoint_bytes: float) -> int:
+    """With room for a checkpoint that is being written beside the last one."""
+    return _ROOT_VOLUME_GIB + math.ceil(_CHECKPOINTS_KEPT * checkpoint_bytes / 2**30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,10 @@ def offers_by_market(
             on_demand_usd=np.array([row[2] for row in chosen], dtype=float),
             node_usd=np.array([row[2] if market == "on_demand" else row[3] for row in chosen], dtype=float),
             volume_usd_per_node=np.array(
-                [ROOT_VOLUME_GIB * prices[row[0]].volume_usd_per_gib_month / HOURS_PER_MONTH for row in chosen]
+                [
+                    root_volume_gib(checkpoint_bytes) * prices[row[0]].volume_usd_per_gib_month / HOURS_PER_MONTH
+                    for row in chosen
+                ]
             ),
             checkpoint_usd=np.array(
                 [stored_gib * prices[row[0]].object_storage_usd_per_gib_month / HOURS_PER_MONTH for row in chosen]

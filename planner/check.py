@@ -22,6 +22,7 @@ MODULE_CALL = "gpu_cluster"
 MODULE_ADDRESS = f"module.{MODULE_CALL}"
 GROUP = "aws_autoscaling_group.nodes"
 TEMPLATE = "aws_launch_template.node"
+STOP = "aws_autoscaling_schedule.stop"
 # What starts machines. The module may declare more of them than a plan has (its optional checkpoint tier).
 CAPACITY_TYPES = {
     *("aws_autoscaling_group", "aws_autoscaling_schedule", "aws_ec2_capacity_reservation", "aws_ec2_fleet"),
@@ -95,6 +96,7 @@ def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozen
     settings = list(resources.node_settings())
     facts = [
         *_group_facts(plan, resources),
+        *_stop_facts(resources),
         *_template_facts(expected, resources),
         *_settings_facts(expected, settings),
     ]
@@ -174,6 +176,13 @@ def _group_facts(plan: Plan, resources: _Resources) -> Iterator[Fact]:
         yield "zone of the subnets", [choice.availability_zone], resources.zones(after.get("vpc_zone_identifier"))
 
 
+def _stop_facts(resources: _Resources) -> Iterator[Fact]:
+    """What stops a run whose nodes do not."""
+    for change in resources.named(STOP):
+        after = change["change"]["after"]
+        yield "nodes after the stop", [0, 0], [after.get("min_size"), after.get("desired_capacity")]
+
+
 def _template_facts(expected: Json, resources: _Resources) -> Iterator[Fact]:
     types = [expected["instance_type"], *expected["instance_type_overrides"]]
     templates = resources.named(TEMPLATE)
@@ -228,7 +237,7 @@ def _unasked(terraform_plan: Json, declared: frozenset[str]) -> Iterator[Unasked
     for change in terraform_plan["resource_changes"]:
         address = f"{'data.' if change.get('mode') == 'data' else ''}{change['type']}.{change['name']}"
         asked = change.get("module_address") == MODULE_ADDRESS and address in declared
-        machines = change["type"] in CAPACITY_TYPES and address != GROUP
+        machines = change["type"] in CAPACITY_TYPES and address not in {GROUP, STOP}
         if not asked or machines:
             actions = "/".join(change["change"]["actions"])
             found[change["address"]] = f"{actions}, machines outside the plan" if machines else actions

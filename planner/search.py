@@ -40,6 +40,7 @@ class Predictors:
     step_seconds: Callable[[Configurations], Prediction]
     samples: Callable[[Ints], Prediction]
     spot_slowdown: Prediction
+    spot_price: Prediction
     startup_seconds: float
     checkpoint_share: float
     spot_allowed: bool
@@ -61,15 +62,9 @@ class Candidate(NamedTuple):
     storage_hourly_usd: float
     hours: Quantiles
     hours_limit: float
+    usd: Quantiles
+    usd_limit: float
     extrapolated: bool
-
-    @property
-    def usd_limit(self) -> float:
-        return self.hours_limit * self.hourly_usd
-
-    @property
-    def usd(self) -> Quantiles:
-        return self.hours.scaled(self.hourly_usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +142,10 @@ class _Blocks:
                 hours = hours.times(self.predictors.spot_slowdown)
             hours = hours.scaled(1.0, shift=self.predictors.startup_seconds / 3600)
             self.candidate_count += len(hours.p50) * len(offers[market])
-            self.finalists += _front_of_market(configurations.at(rows), hours, offers[market], constraints.confidence)
+            priced = hours.times(self.predictors.spot_price) if market == "spot" else hours
+            self.finalists += _front_of_market(
+                configurations.at(rows), hours, priced, offers[market], constraints.confidence
+            )
 
     def _busy_hours(self, configurations: Configurations, samples: Prediction) -> Prediction:
         """Steps and checkpoints, without start-up and without losing nodes."""
@@ -163,9 +161,12 @@ class _Blocks:
 
 
 def _front_of_market(
-    configurations: Configurations, hours: Prediction, offers: Offers, confidence: float
+    configurations: Configurations, hours: Prediction, priced: Prediction, offers: Offers, confidence: float
 ) -> list[Candidate]:
-    """Where a cluster stands does not change its hours, so for each node count only the cheapest zone can win."""
+    """`priced` are hours at today's price that will cost as much as these hours do then.
+
+    Where a cluster stands does not change its hours, so for each node count only the cheapest zone can win.
+    """
     if not len(configurations.nodes):
         return []
     node_counts, which = np.unique(configurations.nodes, return_inverse=True)
@@ -173,8 +174,9 @@ def _front_of_market(
     hourly = offers.machine_usd(node_counts) + storage
     cheapest = hourly.argmin(axis=1)[which]
     hourly_usd = hourly.min(axis=1)[which]
-    hours_limit = hours.quantile(confidence)
-    kept = pareto_rows(hours_limit, hours_limit * hourly_usd)
+    usd = priced.scaled(hourly_usd)
+    hours_limit, usd_limit = hours.quantile(confidence), usd.quantile(confidence)
+    kept = pareto_rows(hours_limit, usd_limit)
     columns = zip(
         cheapest[kept].tolist(),
         configurations.nodes[kept].tolist(),
@@ -186,6 +188,8 @@ def _front_of_market(
         storage[which[kept], cheapest[kept]].tolist(),
         hours.at(kept).rows(),
         hours_limit[kept].tolist(),
+        usd.at(kept).rows(),
+        usd_limit[kept].tolist(),
         hours.extrapolated[kept].tolist(),
         strict=True,
     )

@@ -65,13 +65,12 @@ def any_of(flags: Sequence[bool], place: Place) -> list[bool]:
     return [share > 0 for share in average([float(flag) for flag in flags], place)]
 
 
-def gathered(value: Any, place: Place) -> list[Any]:
-    """Everybody's value, everywhere, by rank."""
-    if not dist.is_initialized():
-        return [value]
-    values: list[Any] = [None] * place.world_size
-    dist.all_gather_object(values, value)
-    return values
+def largest(values: Sequence[float], place: Place) -> list[float]:
+    """Of all processes, each value for itself, the same everywhere: the slowest sets the pace."""
+    tensor = torch.tensor(list(values), dtype=torch.float64, device=place.device)
+    if dist.is_initialized():
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return [float(value) for value in tensor.tolist()]
 
 
 def wait_for_device() -> None:

@@ -86,10 +86,9 @@ class GradientCollector:
     Several processes and several micro-batches of one process count alike: K = processes x micro-batches.
     """
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], batch: int, loss_scale: float = 1.0) -> None:
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], batch: int) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.batch = batch
-        self.loss_scale = loss_scale
         self.world_size = dist.get_world_size() if dist.is_initialized() else 1
         self.micro_batches = max(math.ceil(LEAST_GROUP / self.world_size), 1)
         self.groups: list[GradientGroup] = []
@@ -111,7 +110,7 @@ class GradientCollector:
 
     def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        return gradient.detach().float() / self.loss_scale
+        return gradient.detach().float()
 
     def _group(self) -> GradientGroup:
         count = self.world_size * self.micro_batches

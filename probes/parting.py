@@ -42,7 +42,7 @@ def _time_size(size: int, place: cluster.Place) -> AllReduce:
     for _ in range(_REPEATS):
         dist.barrier()
         seconds.append(_timed(lambda: dist.all_reduce(tensor)))
-    slowest = max(cluster.gathered(statistics.median(seconds), place))
+    (slowest,) = cluster.largest([statistics.median(seconds)], place)
     return AllReduce(bytes=size, seconds=slowest)
 
 

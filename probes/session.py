@@ -8,6 +8,7 @@ script is ended: what it would train further is of no interest.
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -157,27 +158,37 @@ class Session:
     def _record(self, noise: NoiseEstimate | None) -> dict[str, Any]:
         parameters = self.instrument.parameters()
         own = windows.summarize(self._with_sync.finished)
-        p50s, p90s, variations = zip(*cluster.gathered((own.p50, own.p90, own.variation), self.place), strict=True)
+        p50, p90, variation, data_wait, startup, memory = cluster.largest(
+            [
+                own.p50,
+                own.p90,
+                own.variation,
+                self.data_wait,
+                self.startup_seconds or 0.0,
+                parting.peak_memory_bytes(),
+            ],
+            self.place,
+        )
         record: dict[str, Any] = {
             "outcome": "measured",
             "nodes": self.place.nodes,
             "gpus_per_node": self.place.local_world_size,
             "gpu_batch": self.settings.gpu_batch,
             "accumulation_steps": self.settings.accumulation_steps,
-            "step_seconds": max(p50s),  # a synchronous step is as slow as its slowest process
-            "step_seconds_p90": max(p90s),
-            "window_variation": max(variations),
+            "step_seconds": p50,
+            "step_seconds_p90": p90,
+            "window_variation": variation,
             "windows": own.windows,
-            "data_wait_seconds": max(cluster.gathered(self.data_wait, self.place)),
-            "startup_seconds": max(cluster.gathered(self.startup_seconds, self.place)),
+            "data_wait_seconds": data_wait,
+            "startup_seconds": startup,
             "parameters": sum(parameter.numel() for parameter in parameters),
             "gradient_bytes": sum(parameter.numel() * parameter.element_size() for parameter in parameters),
-            "peak_memory_bytes": max(cluster.gathered(parting.peak_memory_bytes(), self.place)),
+            "peak_memory_bytes": memory,
             "hardware": cluster.hardware(self.place),
             "software": cluster.software(),
         }
         if self._without_sync.finished:
-            alone = max(cluster.gathered(windows.summarize(self._without_sync.finished).p50, self.place))
+            (alone,) = cluster.largest([windows.summarize(self._without_sync.finished).p50], self.place)
             record["exposed_sync_seconds"] = max(record["step_seconds"] - alone, 0.0)
         if self.place.world_size > 1:
             record["allreduce"] = [asdict(row) for row in parting.time_allreduce(record["gradient_bytes"], self.place)]
@@ -185,6 +196,6 @@ class Session:
             record |= parting.time_checkpoint(
                 self.instrument.model, self.instrument.optimizer, self.settings.checkpoint_folder, self.place
             )
-        if noise is not None:
+        if noise is not None and math.isfinite(noise.scale) and math.isfinite(noise.high):
             record["noise"] = {**asdict(noise), "reached": noise.reached, "at_step": self.steps}
         return record

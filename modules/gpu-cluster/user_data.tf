@@ -19,6 +19,7 @@ locals {
     command           = var.container_command
     max_restarts      = var.max_restarts
     max_failures      = var.max_failures
+    max_wait_seconds  = var.max_wait_seconds
     heartbeat_seconds = var.heartbeat_seconds
 
     environment = {

@@ -117,6 +117,18 @@ variable "max_restarts" {
   }
 }
 
+variable "max_wait_seconds" {
+  description = "How long nodes wait for the others before the run is stopped: those that are there cost money and do nothing."
+  type        = number
+  default     = 3600
+  nullable    = false
+
+  validation {
+    condition     = var.max_wait_seconds >= 60 && floor(var.max_wait_seconds) == var.max_wait_seconds
+    error_message = "max_wait_seconds must be a whole number of at least 60."
+  }
+}
+
 variable "max_failures" {
   description = "After this many failures in a row, with all nodes there and no new checkpoint, the run is given up."
   type        = number

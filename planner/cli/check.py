@@ -12,7 +12,7 @@ from planner.cli.options import json_option, workspace_argument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.check import Comparison
+    from planner.check import Comparison, Difference
     from planner.plan import Plan
 
 VALUES_FILE = "terraform.tfvars.json"
@@ -42,6 +42,7 @@ def command(workspace: Path, plan_json: Path | None, as_json: bool) -> None:
         declared, note = _declared(workspace, plan)
         result = compare_terraform_plan(plan, _load_json(plan_json), values=values, declared=declared)
         result, subject = result.model_copy(update={"unchecked": (*result.unchecked, *note)}), "the Terraform plan"
+    result = result.model_copy(update={"differences": (*result.differences, *_edited_files(workspace, plan))})
     if as_json:
         click.echo(_as_json(result))
     else:
@@ -62,6 +63,22 @@ def _declared(workspace: Path, plan: Plan) -> tuple[frozenset[str], list[str]]:
     texts = {path.name: store.load_text(path) for path in sorted(folder.glob("*.tf"))}
     note = f"resources added to {folder}: scav {plan.scav_version} wrote it and this is scav {__version__}"
     return declared_resources(texts), [note]
+
+
+def _edited_files(workspace: Path, plan: Plan) -> list[Difference]:
+    """The code around the values: an edited module may leave out what stops a run."""
+    from planner import __version__, assets, store
+    from planner.check import Difference
+    from planner.render import MODULE, WORKSPACE, render_code
+
+    if plan.scav_version != __version__:
+        return []
+    code = render_code(plan, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
+    return [
+        Difference(name=f"file {name}", planned="as scav wrote it", found="edited, missing or added")
+        for name in store.stale_files(workspace, code)
+        if not name.endswith(".md")
+    ]
 
 
 def _load_json(path: Path) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def command(
     if check:
         _check(out, store.stale_files(out, files))
         return
+    _refuse_another_job(out, plan)
     store.write_workspace(out, files)
     if as_json:
         click.echo(format_plan(plan), nl=False)
@@ -117,6 +118,19 @@ def _catalog(file: Path | None, folder: Path, frozen_to: Path | None) -> tuple[C
         )
         raise InputError(message, file=str(frozen_to))
     return found
+
+
+def _refuse_another_job(out: Path, plan: Plan) -> None:
+    """Its state may stand for machines that run: planned over, the next apply would replace them."""
+    from planner import store
+    from planner.errors import InputError
+
+    try:
+        earlier = store.load_plan(out).job
+    except InputError:  # nothing there, or nothing that this version can read
+        return
+    if earlier != plan.job:
+        raise InputError(f"holds the plan of {earlier}; choose another folder with --out", file=str(out))
 
 
 def _check(out: Path, stale: list[str]) -> None:

@@ -32,8 +32,11 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--max-usd", type=POSITIVE, callback=_finite, help="Exit 4 when the p95 dollars exceed this.")
 @click.option("--max-hours", type=POSITIVE, callback=_finite, help="Exit 4 when the p95 hours exceed this.")
+@click.option(
+    "--max-possible-usd", type=POSITIVE, callback=_finite, help="Exit 4 when the most it can cost exceeds this."
+)
 @click.option("--against", metavar="DIR", type=click.Path(path_type=Path), help="Show what changed since this plan.")
-def command(workspace: Path, form: str, max_usd: float | None, max_hours: float | None, against: Path | None) -> None:
+def command(workspace: Path, form: str, against: Path | None, **limits: float | None) -> None:
     """Review the cost of the plan in DIR."""
     from planner import store
     from planner.errors import GuardrailExceeded
@@ -41,7 +44,7 @@ def command(workspace: Path, form: str, max_usd: float | None, max_hours: float 
 
     plan = store.load_plan(workspace)
     other = store.load_plan(against) if against else None
-    cost = review_cost(plan, max_usd=max_usd, max_hours=max_hours, against=other)
+    cost = review_cost(plan, **limits, against=other)
     if form == "json":
         click.echo(cost.model_dump_json(indent=2))
     else:

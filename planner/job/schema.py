@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from planner.catalog import Precision
 from planner.contract import Contract
@@ -19,10 +19,17 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 LARGEST_BATCH = 2**24
 
+_LONGEST_RUN_ID = 47  # with the prefix still a valid name of everything that Terraform creates
 _LONGEST_COMMAND = 3000  # it reaches the nodes in their user data, which EC2 limits to 16 KiB
 
 # What an optimizer keeps per parameter beside weight and gradient, in bytes (fp32 state).
 OPTIMIZER_STATE_BYTES: dict[Optimizer, int] = {"sgd": 0, "momentum": 4, "lion": 4, "adam": 8, "adamw": 8}
+
+
+def _share(value: object) -> object:
+    """`95 %` is 0.95."""
+    text = str(value).strip()
+    return f"{text.removesuffix('%').strip()}e-2" if text.endswith("%") else value
 
 
 class TrainingAmount(Contract):
@@ -132,7 +139,12 @@ class Constraints(Contract):
 
     deadline_hours: Hours | None = Field(default=None, alias="deadline", description="wall time of the training run")
     budget_usd: Usd | None = Field(default=None, alias="budget", description="dollars for the training run")
-    confidence: Annotated[float, Field(ge=0.5, le=0.999)] = Field(
+    max_runtime_hours: Hours | None = Field(
+        default=None,
+        alias="max_runtime",
+        description="when the run is stopped whatever happens; default 1.25 times the p95 hours",
+    )
+    confidence: Annotated[float, BeforeValidator(_share), Field(ge=0.5, le=0.999)] = Field(
         default=0.95, description="each limit must be kept with at least this probability"
     )
     regions: tuple[Text, ...] = Field(
@@ -159,8 +171,8 @@ class Constraints(Contract):
 class Network(Contract):
     """Where the nodes live; scav never creates a network."""
 
-    vpc: Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]+$")] | None = None
-    subnets: tuple[Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]+$")], ...] = Field(
+    vpc: Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")] | None = None
+    subnets: tuple[Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...] = Field(
         default=(), max_length=100, description="one in each zone that may be used"
     )
 
@@ -172,14 +184,15 @@ class Run(Contract):
         default="1", description="a finished run stays finished; another id starts a new one"
     )
     image: (
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]+@sha256:[0-9a-f]{64}$", max_length=500)] | None
+        Annotated[str, StringConstraints(pattern=r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$", max_length=470)]
+        | None
     ) = Field(default=None, description="container image by digest")
-    ami: Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]+$")] | None = None
+    ami: Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
     command: tuple[Text, ...] = Field(default=(), max_length=1000, description="what torchrun starts, as a list")
     checkpoint_bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"
     )
-    budget_emails: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")], ...] = Field(
+    budget_emails: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
         default=(), max_length=10, description="who is told when the run's spending nears its maximum"
     )
 
@@ -211,6 +224,16 @@ class Job(Contract):
     def objective_or_default(self) -> Objective:
         only_budget = self.constraints.budget_usd is not None and self.constraints.deadline_hours is None
         return self.objective or ("time" if only_budget else "cost")
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.name}-{self.run.id}"
+
+    @model_validator(mode="after")
+    def _run_id_fits(self) -> Self:
+        if len(self.run_id) > _LONGEST_RUN_ID:
+            raise ValueError(f"name and run.id together are longer than {_LONGEST_RUN_ID - 1} characters")
+        return self
 
     @model_validator(mode="after")
     def _spot_needs_checkpoints(self) -> Self:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import __version__
-from planner.candidates import ROOT_VOLUME_GIB
+from planner.candidates import root_volume_gib
 from planner.catalog import Catalog, InstanceType, Offer
 from planner.job import Job
 from planner.measurements import Measurement
@@ -21,6 +21,7 @@ from planner.plan import schema, wording
 from planner.search import Candidate, SearchResult, excess, front, preference
 
 MAX_RUNTIME_FACTOR = 1.25  # over the p95 hours, then up to the next quarter of an hour
+STOP_SLACK_HOURS = 0.5  # after which AWS itself stops a run whose nodes did not (modules/gpu-cluster/deadline.tf)
 _MOST_ALTERNATIVES = 4
 _MOST_PARETO_ROWS = 40
 
@@ -31,6 +32,7 @@ class Account:
 
     job: Job
     catalog: Catalog
+    kinds: Sequence[InstanceType]
     models: FittedModels
     measurements: Sequence[Measurement]
     measured_noise: float | None
@@ -47,7 +49,7 @@ class Account:
         plan = schema.Plan(
             scav_version=__version__,
             job=job.name,
-            run_id=f"{job.name}-{job.run.id}",
+            run_id=job.run_id,
             summary=wording.job_summary(job),
             inputs=provenance,
             objective=job.objective_or_default,
@@ -96,12 +98,13 @@ class Account:
             efa_interfaces=kind.efa_interfaces if several else 0,
             network_cards=kind.network_cards,
             placement_group=several and kind.efa_interfaces > 0,
-            root_volume_gib=ROOT_VOLUME_GIB,
+            root_volume_gib=root_volume_gib(workload.checkpoint_bytes_or_default),
             hourly_usd=candidate.hourly_usd,
         )
 
     def _max_runtime_hours(self) -> float:
-        return math.ceil(4 * MAX_RUNTIME_FACTOR * self.candidate.hours.p95) / 4
+        asked = self.job.constraints.max_runtime_hours
+        return asked or math.ceil(4 * MAX_RUNTIME_FACTOR * self.candidate.hours.p95) / 4
 
     def _overrides(self) -> list[InstanceType]:
         """Same GPUs and network cards, in the same zone, at a spot price below the choice's on-demand one."""
@@ -110,10 +113,9 @@ class Account:
         ceiling = self._on_demand_usd(self.kind)
         equivalent = [
             (spot_usd, other.name, other)
-            for other in self.catalog.instance_types
+            for other in self.kinds
             if other.name != self.kind.name
-            and (other.gpu, other.gpu_count) == (self.kind.gpu, self.kind.gpu_count)
-            and (other.efa_interfaces, other.network_cards) == (self.kind.efa_interfaces, self.kind.network_cards)
+            and _can_replace(other, self.kind)
             and (spot_usd := self._spot_usd(other)) is not None
             and spot_usd < ceiling
         ]
@@ -134,13 +136,13 @@ class Account:
     def _estimate(self) -> schema.Estimate:
         candidate, models = self.candidate, self.models
         configuration = self._configuration()
-        hours, usd = candidate.hours, candidate.usd
+        hours = candidate.hours
         samples = models.convergence.predict(np.array([candidate.global_batch]))
         reference = models.convergence.predict(np.array([self.job.workload.target.reference_batch]))
         losses = expected_losses(hours.p50) if candidate.market == "spot" else 0.0
         return schema.Estimate(
             hours=_interval(hours),
-            usd=schema.UsdInterval(**_interval(usd).model_dump(), max=self._max_usd()),
+            usd=self._usd_interval(),
             samples=_interval(samples.rows()[0]),
             step_seconds=_interval(models.step_time.predict(configuration).rows()[0]),
             interruptions=schema.Interruptions(mean=losses),
@@ -159,11 +161,16 @@ class Account:
             accumulation_steps=np.array([candidate.accumulation_steps]),
         )
 
+    def _usd_interval(self) -> schema.UsdInterval:
+        """Spot never costs more than on demand, so nothing exceeds the maximum."""
+        p05, p50, p95 = (min(value, self._max_usd()) for value in self.candidate.usd)
+        return schema.UsdInterval(p05=p05, p50=p50, p95=p95, max=self._max_usd())
+
     def _max_usd(self) -> float:
         """A spot node never costs more than on demand; the dearest type that may stand in counts for all."""
         dearest = max(self._on_demand_usd(kind) for kind in (self.kind, *self._overrides()))
         hourly = self.candidate.nodes * dearest + self.candidate.storage_hourly_usd
-        return self._max_runtime_hours() * hourly
+        return (self._max_runtime_hours() + STOP_SLACK_HOURS) * hourly
 
     def _breakdown(self) -> schema.Breakdown:
         """Dollars for traffic are zero: one zone, and object storage of the same region."""
@@ -227,6 +234,15 @@ class Account:
             extrapolated=self.candidate.extrapolated,
             statement=wording.evidence(self.candidate, rows, self.job, self.measured_noise),
         )
+
+
+def _can_replace(other: InstanceType, kind: InstanceType) -> bool:
+    """The same GPUs and network cards, and in nothing else weaker: the slowest node sets the pace."""
+    same = ("gpu", "gpu_count", "efa_interfaces", "network_cards")
+    at_least = ("network_baseline_gbps", "ram_gib", "vcpu")
+    return all(getattr(other, name) == getattr(kind, name) for name in same) and all(
+        getattr(other, name) >= getattr(kind, name) for name in at_least
+    )
 
 
 def _interval(quantiles: Quantiles) -> schema.Interval:

@@ -14,6 +14,7 @@ from planner.measurements import Measurement
 from planner.models import memory
 from planner.models.fitted import FittedModels, fit_models
 from planner.models.interruption import spot_slowdown
+from planner.models.spot_price import spot_price_drift
 from planner.plan import wording
 from planner.plan.account import Account
 from planner.plan.schema import Inputs, Plan
@@ -35,13 +36,15 @@ def make_plan(inputs: PlanInputs) -> Plan:
     """Raises NoFeasiblePlan when nothing keeps the job's limits."""
     job, catalog = inputs.job_file.job, inputs.catalog
     models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise)
-    found = search(job, catalog, _kinds(inputs), _regions(inputs), _predictors(job, models))
+    kinds = _kinds(inputs)
+    found = search(job, catalog, kinds, _regions(inputs), _predictors(job, models))
     candidate = choose(feasible(found.finalists, job), job.objective_or_default)
     if candidate is None:
         raise wording.nothing_feasible(found.finalists, found.left_out, job)
     account = Account(
         job=job,
         catalog=catalog,
+        kinds=kinds,
         models=models,
         measurements=inputs.measurements,
         measured_noise=inputs.measured_noise,
@@ -77,6 +80,7 @@ def _predictors(job: Job, models: FittedModels) -> Predictors:
         step_seconds=models.step_time.predict,
         samples=models.convergence.predict,
         spot_slowdown=spot_slowdown(),
+        spot_price=spot_price_drift(),
         startup_seconds=models.overheads.startup_seconds,
         checkpoint_share=models.overheads.checkpoint_share,
         spot_allowed=job.workload.checkpoint_bytes_or_default > 0,  # without one, a lost node loses everything

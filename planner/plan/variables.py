@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from planner.plan.schema import Plan
@@ -9,7 +10,7 @@ from planner.plan.schema import Plan
 
 def workspace_variables(plan: Plan) -> dict[str, Any]:
     """What the job leaves open is left out, so that Terraform asks for it."""
-    choice, run = plan.choice, plan.run
+    choice, run, budget = plan.choice, plan.run, plan.constraints.budget_usd
     decided = {
         "region": choice.region,
         "run_id": plan.run_id,
@@ -24,13 +25,14 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
         "placement_group": choice.placement_group,
         "root_volume_gib": choice.root_volume_gib,
         "checkpoint_bucket": run.checkpoint_bucket,
-        "checkpoint_interval_seconds": round(choice.checkpoint_interval_seconds),
+        # Without checkpoints: not before the end.
+        "checkpoint_interval_seconds": round(choice.checkpoint_interval_seconds or choice.max_runtime_hours * 3600),
         "global_batch": choice.global_batch,
         "gpu_batch": choice.gpu_batch,
         "accumulation_steps": choice.accumulation_steps,
         "learning_rate_scale": choice.learning_rate_scale,
         "max_runtime_seconds": round(choice.max_runtime_hours * 3600),
-        "budget_usd": round(plan.estimate.usd.max, 2),
+        "budget_usd": round(min(plan.estimate.usd.max, budget.limit if budget else math.inf), 2),
         "budget_emails": list(run.budget_emails),
         "container_command": list(run.command),
     }

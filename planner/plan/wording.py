@@ -9,6 +9,7 @@ from planner.errors import NoFeasiblePlan
 from planner.job import Job
 from planner.job.schema import Objective
 from planner.measurements import Measurement
+from planner.models.memory import model_bytes
 from planner.search import Candidate, excess, feasible, preference
 from planner.units import format_count, format_hours, format_percent, format_usd
 
@@ -65,11 +66,11 @@ def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:
 
 
 def _ratio(ratio: float, more: str, less: str) -> str:
-    if 0.995 <= ratio <= 1.005:
-        return ""
+    """By factors in both directions: twice as fast is 2.0x faster, not 50 %."""
     word, factor = (more, ratio) if ratio > 1 else (less, 1 / ratio)
-    percent = (ratio - 1) * 100 if ratio > 1 else (1 - ratio) * 100
-    return f"{factor:.1f}x {word}" if factor >= 2 else f"{max(percent, 1):.0f} % {word}"
+    if factor <= 1.005:
+        return ""
+    return f"{factor:.1f}x {word}" if factor >= 1.5 else f"{(factor - 1) * 100:.0f} % {word}"
 
 
 def sensitivity(choice: Candidate, finalists: Sequence[Candidate], job: Job) -> list[str]:
@@ -81,14 +82,14 @@ def sensitivity(choice: Candidate, finalists: Sequence[Candidate], job: Job) -> 
         gain = _gain(choice, feasible(finalists, without), objective)
         lines.append(
             f"deadline {format_hours(limits.deadline_hours)}: "
-            + (gain or f"the choice stands down to {format_hours(choice.hours_limit)}")
+            + (gain or f"the choice is the same for any above {format_hours(choice.hours_limit)}")
         )
     if limits.budget_usd:
         without = job.model_copy(update={"constraints": limits.model_copy(update={"budget_usd": None})})
         gain = _gain(choice, feasible(finalists, without), objective)
         lines.append(
             f"budget {format_usd(limits.budget_usd)}: "
-            + (gain or f"the choice stands down to {format_usd(choice.usd_limit)}")
+            + (gain or f"the choice is the same for any above {format_usd(choice.usd_limit)}")
         )
     return lines
 
@@ -118,8 +119,9 @@ def cluster(candidate: Candidate) -> str:
 def nothing_feasible(finalists: Sequence[Candidate], left_out: Counter[str], job: Job) -> NoFeasiblePlan:
     """Two nearest misses on different instance types, and what each would need."""
     if not finalists:
-        reasons = "; ".join(f"{count} instance types {reason}" for reason, count in left_out.items())
-        return NoFeasiblePlan(f"no feasible plan: {reasons}")
+        reasons = "; ".join(f"{count} of the instance types {reason}" for reason, count in left_out.items())
+        needed = f"every GPU holds the whole model, {model_bytes(job.workload) / 2**30:,.0f} GiB before activations"
+        return NoFeasiblePlan(f"no feasible plan: {reasons} ({needed})")
     ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
     nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]
     lines = [f"no feasible plan at {job.constraints.confidence * 100:g} % confidence; the nearest misses:"]

@@ -12,9 +12,9 @@ from planner.units import format_hours, format_usd
 
 
 class Guardrail(Contract):
-    """A limit that a pipeline sets, held against the p95: a plan that may well exceed it does not pass."""
+    """A limit that a pipeline sets, held against the p95, or against the most that can be spent."""
 
-    name: Literal["max_usd", "max_hours"]
+    name: Literal["max_usd", "max_hours", "max_possible_usd"]
     limit: PositiveFloat
     value: NonNegativeFloat
     kept: bool
@@ -57,9 +57,14 @@ def review_cost(
     *,
     max_usd: float | None = None,
     max_hours: float | None = None,
+    max_possible_usd: float | None = None,
     against: Plan | None = None,
 ) -> Cost:
-    checks = (("max_usd", max_usd, plan.estimate.usd.p95), ("max_hours", max_hours, plan.estimate.hours.p95))
+    checks = (
+        ("max_usd", max_usd, plan.estimate.usd.p95),
+        ("max_hours", max_hours, plan.estimate.hours.p95),
+        ("max_possible_usd", max_possible_usd, plan.estimate.usd.max),
+    )
     return Cost(
         job=plan.job,
         run_id=plan.run_id,
@@ -81,13 +86,17 @@ def review_cost(
 
 def exceeded(cost: Cost) -> list[str]:
     """A sentence for each guardrail that does not hold."""
-    shown = {"max_usd": ("cost", format_usd), "max_hours": ("time", format_hours)}
+    what = {"max_usd": "p95 cost", "max_hours": "p95 time", "max_possible_usd": "the most it can cost,"}
     return [
-        f"p95 {shown[rail.name][0]} {shown[rail.name][1](rail.value)} exceeds --{rail.name.replace('_', '-')} "
-        f"{shown[rail.name][1](rail.limit)}"
+        f"{what[rail.name]} {amount(rail, rail.value)} exceeds "
+        f"--{rail.name.replace('_', '-')} {amount(rail, rail.limit)}"
         for rail in cost.guardrails
         if not rail.kept
     ]
+
+
+def amount(rail: Guardrail, value: float) -> str:
+    return format_hours(value) if rail.name == "max_hours" else format_usd(value)
 
 
 def change_between(before: Plan, after: Plan) -> Change:

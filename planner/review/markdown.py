@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from planner.plan.schema import Interval, Limit, Plan
-from planner.review.cost import Cost, review_cost
+from planner.review.cost import Cost, amount, review_cost
 from planner.review.text import choice_text, option_row
 from planner.units import format_hours, format_probability, format_usd
 
@@ -57,20 +57,24 @@ def _dollars(plan: Plan) -> str:
     return (
         f"## Where the dollars go (p50)\n\n{_table(('', 'dollars'), rows)}\n\n"
         f"While it runs the cluster costs ${plan.choice.hourly_usd:,.2f} an hour. "
-        f"It is stopped after {format_hours(plan.choice.max_runtime_hours)} whatever happens; "
+        f"Its nodes stop it after {format_hours(plan.choice.max_runtime_hours)}, "
+        "and AWS half an hour later if they did not; "
         "*at most* prices every node on demand until then. Traffic within the zone and to object storage of the "
         "region is free; a NAT gateway of yours is not in these figures."
     )
 
 
 def _guardrails(cost: Cost) -> str:
-    rows = []
-    for rail in cost.guardrails:
-        shown = format_usd if rail.name == "max_usd" else format_hours
-        rows.append(
-            (rail.name.replace("_", " "), shown(rail.limit), shown(rail.value), "kept" if rail.kept else "**exceeded**")
+    rows = [
+        (
+            rail.name.replace("_", " "),
+            amount(rail, rail.limit),
+            amount(rail, rail.value),
+            "kept" if rail.kept else "**exceeded**",
         )
-    return f"## Guardrails\n\n{_table(('', 'limit', 'p95', ''), rows)}"
+        for rail in cost.guardrails
+    ]
+    return f"## Guardrails\n\n{_table(('', 'limit', 'this plan', ''), rows)}"
 
 
 def _change(cost: Cost) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from planner.plan.schema import Choice, Limit, Option, Plan
-from planner.review.cost import Cost
+from planner.review.cost import Cost, amount
 from planner.units import format_hours, format_percent, format_probability, format_usd
 
 WIDTH = 100
@@ -43,13 +43,9 @@ def review_text(plan: Plan, cost: Cost) -> str:
     """The plan, where its dollars go, what a pipeline's limits say, and what changed."""
     parts = [plan_text(plan).rstrip("\n"), "", _entry("Dollars", _breakdown(plan))]
     for rail in cost.guardrails:
-        shown = format_usd if rail.name == "max_usd" else format_hours
         verdict = "kept" if rail.kept else "EXCEEDED"
-        parts.append(
-            _entry(
-                "Guardrail", f"{rail.name.replace('_', ' ')} {shown(rail.limit)}: p95 {shown(rail.value)}, {verdict}"
-            )
-        )
+        limit, value = amount(rail, rail.limit), amount(rail, rail.value)
+        parts.append(_entry("Guardrail", f"{rail.name.replace('_', ' ')} {limit}: {value}, {verdict}"))
     if cost.change is not None:
         rows = [(item.name, item.before, "->", item.after) for item in cost.change.differences]
         parts += ["", _entry("Change", "" if rows else "none"), *(f"  {row}" for row in table(rows, "<<<<"))]

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from planner import __version__, assets
 from planner.cli import cli
+from planner.render import render_code
+from planner.store import load_plan
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 TERRAFORM = json.loads((GOLDEN / "plan.json").read_text())
@@ -30,6 +32,11 @@ def workspace(tmp_path, monkeypatch):
     plan = json.loads((folder / "scav.plan.json").read_text())
     (folder / "scav.plan.json").write_text(json.dumps(plan | {"scav_version": __version__}))
     monkeypatch.setattr(assets, "load_module", lambda _name: {"main.tf": module_of(ADDRESSES)})
+    plan = load_plan(folder)
+    code = render_code(plan, templates=assets.load_templates("training"), module=assets.load_module("gpu-cluster"))
+    for name, text in code.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     return folder
 
 
@@ -53,6 +60,20 @@ def test_values_that_are_what_scav_planned(workspace):
     result = run(workspace)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "checked-1: terraform.tfvars.json is what scav planned (26 values compared)\n"
+
+
+def test_code_that_scav_did_not_write_is_found(workspace):
+    """A module without its stop plans the same values."""
+    file = workspace / "modules" / "gpu-cluster" / "main.tf"
+    file.write_text(file.read_text() + "# edited\n")
+    (workspace / "modules" / "gpu-cluster" / "more.tf").write_text("")
+    (workspace / "README.md").write_text("our own words\n")
+    result = run(workspace)
+    assert result.exit_code == 4
+    assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith("file ")] == [
+        "modules/gpu-cluster/main.tf",
+        "modules/gpu-cluster/more.tf",
+    ]
 
 
 def test_an_edited_value_is_shown_beside_the_planned_one(workspace):

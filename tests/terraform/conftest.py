@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from agent_node import memory_node, world  # noqa: F401 - fixtures of several files
 from mock_aws import MockAws, attached_provider, started_mock
 
 PROVIDER = Path("registry.terraform.io", "hashicorp", "aws")

@@ -197,7 +197,7 @@ def smaller(plan: dict[str, Any]) -> dict[str, Any]:
 
 def smaller_change(change: dict[str, Any]) -> dict[str, Any]:
     after = change["change"]["after"] or {}
-    if change["type"] not in ("aws_autoscaling_group", "aws_launch_template"):
+    if change["type"] not in ("aws_autoscaling_group", "aws_autoscaling_schedule", "aws_launch_template"):
         after = {}
     if "user_data" in after:
         after = {**after, "user_data": smaller_user_data(after["user_data"])}

@@ -24,7 +24,18 @@ PLANS = [
     pytest.param("resnet50-imagenet", [], id="one-spot-node"),
     pytest.param(
         "resnet50-imagenet",
-        ["--spot", "always", "--nodes", "2..16", "--instance-type", "g5.12xlarge", "--budget", "$4000"],
+        [
+            "--spot",
+            "always",
+            "--nodes",
+            "2..16",
+            "--instance-type",
+            "g5.12xlarge",
+            "--instance-type",
+            "g5.24xlarge",
+            "--budget",
+            "$4000",
+        ],
         id="mixed-with-stand-in",
     ),
     pytest.param(

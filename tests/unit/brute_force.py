@@ -69,7 +69,8 @@ def _purchases(
         if offer.on_demand_usd is None:
             continue
         region = regions[offer.region]
-        storage = nodes * 200 * region.volume_usd_per_gib_month / 730
+        volume_gib = 200 + math.ceil(2 * job.workload.checkpoint_bytes_or_default / 2**30)
+        storage = nodes * volume_gib * region.volume_usd_per_gib_month / 730
         checkpoints = 2 * job.workload.checkpoint_bytes_or_default / 2**30
         storage += checkpoints * region.object_storage_usd_per_gib_month / 730
         for zone, spot_usd in offer.spot_usd.items():
@@ -78,7 +79,7 @@ def _purchases(
                 if not _may_buy(job, kind, market, anchors, nodes - anchors, spot_usd):
                     continue
                 machines = anchors * offer.on_demand_usd + (nodes - anchors) * (spot_usd or 0.0)
-                hours = _hours(job, models, one, spot=market == "spot")
+                hours, priced_hours = _hours(job, models, one, spot=market == "spot")
                 yield Row(
                     kind.name,
                     zone,
@@ -87,7 +88,7 @@ def _purchases(
                     int(one.gpu_batch[0]),
                     int(one.accumulation_steps[0]),
                     hours,
-                    hours * (machines + storage),
+                    priced_hours * (machines + storage),
                 )
 
 
@@ -102,8 +103,8 @@ def _may_buy(job: Job, kind: InstanceType, market: str, on_demand: int, spot: in
     return all(limit is None or count * kind.vcpu <= limit for count, limit in pairs)
 
 
-def _hours(job: Job, models: FittedModels, one: Configurations, *, spot: bool) -> float:
-    """At the job's confidence: medians multiply, log widths add in quadrature, start-up comes on top."""
+def _hours(job: Job, models: FittedModels, one: Configurations, *, spot: bool) -> tuple[float, float]:
+    """At the job's confidence, without and with what the price may do; log widths add in quadrature."""
     factors = [models.step_time.predict(one), models.convergence.predict(one.global_batch)]
     median = math.prod(float(factor.p50[0]) for factor in factors) / int(one.global_batch[0])
     median *= (1 + models.overheads.checkpoint_share) / 3600
@@ -114,8 +115,13 @@ def _hours(job: Job, models: FittedModels, one: Configurations, *, spot: bool) -
     start = models.overheads.startup_seconds / 3600
     down, up = (math.sqrt(sum(width[side] ** 2 for width in widths)) for side in (0, 1))
     p05, p50, p95 = median * math.exp(-down) + start, median + start, median * math.exp(up) + start
+    low, high = math.log(p50 / p05), math.log(p95 / p50)
+    price_low, price_high = (math.log(1 / 0.63), math.log(1.92)) if spot else (0.0, 0.0)
     z = NormalDist().inv_cdf(job.constraints.confidence) / NormalDist().inv_cdf(0.95)
-    return p50 * math.exp(z * (math.log(p95 / p50) if z >= 0 else math.log(p50 / p05)))
+    return (
+        p50 * math.exp(z * (high if z >= 0 else low)),
+        p50 * math.exp(z * (math.hypot(high, price_high) if z >= 0 else math.hypot(low, price_low))),
+    )
 
 
 def _log_width(factor: Prediction) -> tuple[float, float]:

@@ -84,7 +84,11 @@ def test_only_a_budget_means_the_fastest(changed):
         ("  deadline", "  Deadline", "scav.yaml:12: constraints.Deadline: unknown key; did you mean `deadline`?"),
         ("  deadline", "  deadline_hours", "scav.yaml:12: constraints.deadline_hours: unknown key; did you mean `d"),
         ("    epochs", "    epoch", "scav.yaml:9: workload.target.epoch: unknown key; did you mean `epochs`?"),
-        ("  nodes: 1..2", "  zzzz: 1", "constraints.zzzz: unknown key; known here: deadline, budget, confidence, reg"),
+        (
+            "  nodes: 1..2",
+            "  zzzz: 1",
+            "constraints.zzzz: unknown key; known here: deadline, budget, max_runtime, confidence",
+        ),
         ("  parameters: 25.6M\n", "", "scav.yaml:2: workload.parameters: this key is required"),
         ("24h", "-24h", "scav.yaml:12: constraints.deadline: '-24h' must be above zero"),
         ("24h", "24", "scav.yaml:12: constraints.deadline: '24' is not a duration; write 24h, 90min or 1d12h"),

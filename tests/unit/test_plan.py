@@ -45,9 +45,10 @@ class TestArithmetic:
         assert choice.node_count == choice.on_demand_count + choice.spot_count
 
     def test_dollars_are_hours_times_the_cluster_s_price(self, plan: Plan) -> None:
-        for quantile in ("p05", "p50", "p95"):
-            hours, usd = getattr(plan.estimate.hours, quantile), getattr(plan.estimate.usd, quantile)
-            assert usd == pytest.approx(hours * plan.choice.hourly_usd, rel=1e-4)
+        estimate = plan.estimate
+        assert estimate.usd.p50 == pytest.approx(estimate.hours.p50 * plan.choice.hourly_usd, rel=1e-4)
+        surer = estimate.usd.p95 / estimate.usd.p50 - estimate.hours.p95 / estimate.hours.p50
+        assert surer > 0 if plan.choice.spot_count else surer == pytest.approx(0, abs=1e-4)  # spot prices move
 
     def test_the_breakdown_adds_up_to_the_p50(self, plan: Plan) -> None:
         assert sum(plan.estimate.breakdown.model_dump().values()) == pytest.approx(plan.estimate.usd.p50, rel=1e-4)
@@ -80,7 +81,9 @@ class TestArithmetic:
 
 def test_stand_ins_have_the_same_gpus_and_network() -> None:
     catalog = load_catalog(None, beside=EXAMPLES)[0]
-    plan = plan_example(instance_types=["g5.12xlarge"], spot="always", nodes="2..4", budget="$4000")
+    plan = plan_example(instance_types=["g5.12xlarge", "g5.24xlarge"], spot="always", nodes="2..4", budget="$4000")
+    alone = plan_example(instance_types=["g5.12xlarge"], spot="always", nodes="2..4", budget="$4000")
+    assert alone.choice.overrides == ()  # the job allows no other type
     kind = catalog.instance_type_by_name[plan.choice.instance_type]
     assert plan.choice.overrides == ("g5.24xlarge",)
     for name in plan.choice.overrides:
@@ -198,6 +201,11 @@ class TestReview:
         assert exceeded(review_cost(PLAN, max_usd=usd, max_hours=hours)) == []
         assert len(exceeded(review_cost(PLAN, max_usd=usd * 0.99, max_hours=hours * 0.99))) == 2
 
+    def test_the_most_it_can_cost_has_a_guardrail_of_its_own(self) -> None:
+        most = PLAN.estimate.usd.max
+        assert exceeded(review_cost(PLAN, max_usd=most, max_possible_usd=most)) == []
+        assert exceeded(review_cost(PLAN, max_usd=most, max_possible_usd=most - 1))
+
     def test_a_change_lists_what_differs_and_only_that(self) -> None:
         change = review_cost(MIXED, against=PLAN).change
         assert change is not None
@@ -216,3 +224,9 @@ class TestReview:
         for block in text.split("\n\n"):
             rows = [line for line in block.splitlines() if line.startswith("|")]
             assert len({line.count("|") for line in rows}) <= 1
+
+
+def test_the_longest_runtime_can_be_asked_for() -> None:
+    plan = plan_example(max_runtime="40h")
+    assert plan.choice.max_runtime_hours == 40
+    assert plan.estimate.usd.max > PLAN.estimate.usd.max

@@ -36,7 +36,7 @@ def plan_of(job: Job, catalog: Catalog) -> Plan:
 def test_the_choice_equals_a_loop_over_every_candidate() -> None:
     feasible = []
 
-    @settings(max_examples=350, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=450, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(random_jobs.jobs(), random_jobs.catalogs())
     def compare(job: Job, catalog: Catalog) -> None:
         feasible.append(_agree(job, catalog))

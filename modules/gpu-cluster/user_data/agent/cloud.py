@@ -59,7 +59,12 @@ def stored(name):
     """Key and time of the run's objects that begin with this name (a list: a missing object is no error)."""
     prefix = f"{RUN['run_id']}/{name}"
     reply = aws("s3api", "list-objects-v2", "--bucket", RUN["bucket"], "--prefix", prefix) or {}
-    return {item["Key"]: datetime.fromisoformat(item["LastModified"]).timestamp() for item in reply.get("Contents", [])}
+    return {item["Key"]: seconds(item["LastModified"]) for item in reply.get("Contents", [])}
+
+
+def seconds(time_text):
+    """Version 1 of the AWS CLI writes `Z` for the time zone, which Python before 3.11 does not read."""
+    return datetime.fromisoformat(time_text.replace("Z", "+00:00")).timestamp()
 
 
 def put(name, text=""):

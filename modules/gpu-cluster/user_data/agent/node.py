@@ -53,6 +53,10 @@ def train():
     failures, newest = 0, 0
     while not finished() and failures < RUN["max_failures"]:
         host = wait_for_nodes(heartbeat)
+        if host is None:
+            log(f"gave up: not all nodes came within {RUN['max_wait_seconds']} s")
+            stop()
+            return
         checkpoints.restore()
         log(f"torchrun starts, rendezvous on {host['InstanceId']}")
         succeeded = job.run(host)
@@ -100,13 +104,13 @@ def deadline():
     while True:
         try:
             started = started or started_at()
-        except FAILED as error:
+        except Exception as error:  # the stop must not depend on what AWS answers
             log(f"cannot read the start of the run: {reason(error)}")
         if time.time() >= (started or boot) + RUN["max_runtime_seconds"]:
             log("maximum runtime reached")
             try:
                 stop()
-            except FAILED as error:  # whatever AWS answers, this node costs nothing any more
+            except Exception as error:  # whatever AWS answers, this node costs nothing any more
                 log(f"cannot scale to 0: {reason(error)}")
                 subprocess.run(["shutdown", "-h", "now"], check=True)
             return
@@ -252,14 +256,19 @@ def container_command(me, host):
 
 
 def wait_for_nodes(heartbeat):
-    """The rendezvous host, once all nodes are there: the world size is fixed, nothing can run before."""
-    while True:
+    """The rendezvous host, once all nodes are there: the world size is fixed, nothing can run before.
+
+    None when the others do not come: those that are here cost money and do nothing.
+    """
+    patience = time.monotonic() + RUN["max_wait_seconds"]
+    while time.monotonic() < patience:
         found = nodes()
         if len(found) >= RUN["node_count"]:
             return found[0]
         heartbeat("waiting", nodes=len(found))
         log(f"{len(found)} of {RUN['node_count']} nodes are there")
         time.sleep(POLL_SECONDS)
+    return None
 
 
 def wait_for_success(me):
