@@ -20,10 +20,12 @@ DEV := $(VENV)/.installed-dev
 plan: $(or $(wildcard $(DEV)),$(BASE)) # the dev extra contains the base
 	@$(BIN)/scav plan examples/resnet50-imagenet --out scav-plan
 
+# Slow tests run two files at a time, but for the probes: they time things, and need the machine to themselves.
 test: lint
 	@failed=0; \
 	$(BIN)/python -m pytest -m "not slow" || failed=1; \
-	$(BIN)/python -m pytest -m slow || failed=1; \
+	$(BIN)/python -m pytest -m slow --ignore tests/probes -n 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m slow tests/probes || failed=1; \
 	exit $$failed
 
 lint: $(DEV)

@@ -12,7 +12,7 @@ resource "aws_autoscaling_schedule" "stop" {
   for_each = local.stopped_groups
 
   # The runtime is part of the name: changed, it counts anew.
-  scheduled_action_name  = "scav-stop-after-${var.max_runtime_seconds}s"
+  scheduled_action_name  = "${each.value}-stop-after-${var.max_runtime_seconds}s"
   autoscaling_group_name = each.value
   start_time             = timeadd(timestamp(), "${var.max_runtime_seconds + 900}s")
   recurrence             = "*/15 * * * *"

@@ -107,6 +107,7 @@ def test_an_edited_terraform_plan(workspace):
 def test_a_resource_that_scav_did_not_ask_for(workspace, monkeypatch):
     fewer = [address for address in ADDRESSES if address != "aws_security_group.nodes"]
     monkeypatch.setattr(assets, "load_module", lambda _name: {"main.tf": module_of(fewer)})
+    (workspace / "modules" / "gpu-cluster" / "main.tf").write_text(module_of(fewer))
     result = run(workspace, GOLDEN / "plan.json")
     assert result.exit_code == 4
     assert result.stdout == "Not asked for by scav\n  module.gpu_cluster.aws_security_group.nodes  (create)\n"
@@ -126,8 +127,7 @@ def test_another_version_takes_the_workspaces_own_module_and_says_so(workspace):
     plan = json.loads((workspace / "scav.plan.json").read_text())
     (workspace / "scav.plan.json").write_text(json.dumps(plan | {"scav_version": "0.0.1"}))
     module = workspace / "modules" / "gpu-cluster"
-    module.mkdir(parents=True)
-    (module / "main.tf").write_text(module_of(ADDRESSES))
+    (module / "main.tf").write_text(module_of(ADDRESSES) + "# of another day\n")
     result = run(workspace, GOLDEN / "plan.json")
     assert result.exit_code == 0
     assert result.stderr == (

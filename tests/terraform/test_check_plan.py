@@ -34,7 +34,8 @@ workload:
   precision: fp16
   target: {epochs: 9, reference_batch: 256}
 constraints:
-  {deadline: 24h, budget: $400, instance_types: [g4dn.xlarge], nodes: 4..4, spot: always, regions: [us-east-1]}
+  {deadline: 24h, budget: $400, nodes: 4..4, spot: always, regions: [us-east-1],
+   instance_types: [g4dn.xlarge, g4dn.2xlarge, g4dn.4xlarge], quotas: {on_demand: {g: 4}, spot: {g: 12}}}
 """
 VALUES, MAIN, MODULE = "terraform.tfvars.json", "main.tf", "modules/gpu-cluster"
 
