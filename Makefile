@@ -35,10 +35,12 @@ lint: $(DEV)
 
 bench: $(DEV)
 	@$(BIN)/python benchmarks/planner_speed.py
+	@$(BIN)/python benchmarks/convergence.py
 ifdef DATA
 	@$(BIN)/python benchmarks/cold_start.py --data "$(DATA)"
+	@$(BIN)/python benchmarks/spot_price_drift.py --data "$(DATA)"
 else
-	@echo "Skipped benchmarks/cold_start.py: it needs measurements (make bench DATA=dir)"
+	@echo "Skipped cold_start.py and spot_price_drift.py: they need measurements (make bench DATA=dir)"
 endif
 
 clean:

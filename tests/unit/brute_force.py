@@ -116,7 +116,7 @@ def _hours(job: Job, models: FittedModels, one: Configurations, *, spot: bool) -
     down, up = (math.sqrt(sum(width[side] ** 2 for width in widths)) for side in (0, 1))
     p05, p50, p95 = median * math.exp(-down) + start, median + start, median * math.exp(up) + start
     low, high = math.log(p50 / p05), math.log(p95 / p50)
-    price_low, price_high = (math.log(1 / 0.63), math.log(1.92)) if spot else (0.0, 0.0)
+    price_low, price_high = (math.log(1 / 0.64), math.log(1.91)) if spot else (0.0, 0.0)
     z = NormalDist().inv_cdf(job.constraints.confidence) / NormalDist().inv_cdf(0.95)
     return (
         p50 * math.exp(z * (high if z >= 0 else low)),
