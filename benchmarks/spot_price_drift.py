@@ -1,4 +1,4 @@
-"""What the cheapest zone of a region costs some days later, over what it cost: the source of scav's spot price interval.
+"""What the cheapest zone of a region costs some days later, over what it cost: where the spot price interval is from.
 
 Reads `skypilot-catalog/aws_gpu_price_history_*.csv.gz` below --data. Prints a Markdown table, or JSON with --json.
 """
