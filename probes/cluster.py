@@ -51,18 +51,9 @@ def join(place: Place) -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 
 
-def average(values: list[float], place: Place) -> list[float]:
-    """Over all processes, the same everywhere."""
-    if not dist.is_initialized():
-        return values
-    tensor = torch.tensor(values, dtype=torch.float64, device=place.device)
-    dist.all_reduce(tensor)
-    return [float(value) / place.world_size for value in tensor.tolist()]
-
-
 def any_of(flags: Sequence[bool], place: Place) -> list[bool]:
     """For each flag whether any process has raised it, the same everywhere."""
-    return [share > 0 for share in average([float(flag) for flag in flags], place)]
+    return [raised > 0 for raised in largest([float(flag) for flag in flags], place)]
 
 
 def largest(values: Sequence[float], place: Place) -> list[float]:

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,11 @@ def moments(seed: int) -> Iterator[Moment]:
         yield Moment(steps=choose.randint(1, 2 * ABOUT_RESOURCES - 4), seconds=choose.uniform(0, 0.3))
 
 
+def within(moment: Moment, resources: int) -> Moment:
+    """The same moment in an apply that has only so many left to create."""
+    return replace(moment, steps=1 + moment.steps % max(resources, 1), seconds=0)
+
+
 @pytest.fixture
 def new_workspace(mock_aws, tmp_path) -> Callable[[str], Path]:
     values = plan_workspace(tmp_path / "planned", "resnet50-imagenet")
@@ -81,7 +86,8 @@ def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform,
             assert was_killed(folder)
             with adopting_plan(workspace, file, mock_aws.client) as adoption:
                 adopted.append(len(adoption.found))
-                kill(attached_terraform, folder, next(moment), str(file))
+                kill(attached_terraform, folder, within(next(moment), adoption.plan.added), str(file))
+            assert was_killed(folder), "the second kill came after the end"
         with adopting_plan(workspace, file, mock_aws.client) as adoption:
             adopted.append(len(adoption.found))
             workspace.apply(adoption.plan)
