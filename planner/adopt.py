@@ -45,10 +45,11 @@ class Adoption:
 
 
 @contextlib.contextmanager
-def adopting_plan(workspace: Workspace, file: Path, client: Client) -> Iterator[Adoption]:
+def adopting_plan(workspace: Workspace, file: Path, client: Client, *, only_found: bool = False) -> Iterator[Adoption]:
     """A plan that imports whatever exists of what it would create; apply it inside the block.
 
-    It takes several rounds: only when a security group is imported, its rules can be looked for.
+    It takes several rounds: only when a security group is imported, its rules can be looked for. With `only_found`
+    the plan creates nothing that is not needed for what it imports: for destroying, not for going on.
     """
     imports = workspace.folder / IMPORTS_FILE
     found: dict[str, str] = {}
@@ -61,6 +62,8 @@ def adopting_plan(workspace: Workspace, file: Path, client: Client) -> Iterator[
                 break
             found |= more
             imports.write_text(import_blocks(found), encoding="utf-8")
+        if found and only_found:
+            plan = workspace.plan(file, only=sorted(found))
         yield Adoption(plan, found)
     finally:
         imports.unlink(missing_ok=True)

@@ -43,6 +43,13 @@ _BAD_CREDENTIALS = [
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 ]
+_SERVICE_OF_OPERATION = {
+    "GetProducts": "pricing",
+    "GetCallerIdentity": "sts",
+    "ListObjectsV2": "s3",
+    "GetObject": "s3",
+    "DescribeScalingActivities": "autoscaling",
+}
 _DENIED = ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
 _THROTTLED = ["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"]
 
@@ -73,6 +80,17 @@ def open_ec2(session: boto3.Session, region: str) -> Ec2:
 def open_pricing(session: boto3.Session) -> Pageable:
     with aws_errors(PRICE_LIST_REGION):
         return cast("Pageable", session.client("pricing", region_name=PRICE_LIST_REGION, config=_client_settings()))
+
+
+def open_client(session: boto3.Session, service: str, region: str) -> Any:
+    with aws_errors(region):
+        return session.client(service, region_name=region, config=_client_settings())  # type: ignore[call-overload]
+
+
+def fetch_account(session: boto3.Session, region: str) -> str:
+    """The account that the credentials are for: a question that needs no permission, and fails where they do."""
+    with aws_errors(region):
+        return str(open_client(session, "sts", region).get_caller_identity()["Account"])
 
 
 def fetch_enabled_regions(ec2: Ec2) -> set[str]:
@@ -202,7 +220,7 @@ def _explanation(error: Exception, where: str) -> str:
 def _service_explanation(error: ClientError, where: str) -> str:
     code = error.response.get("Error", {}).get("Code", "")
     operation = error.operation_name
-    service = "pricing" if operation == "GetProducts" else "ec2"
+    service = _SERVICE_OF_OPERATION.get(operation, "ec2")
     if code in _BAD_CREDENTIALS:
         advice = "log in again, and check that the region is enabled"
         return f"AWS does not accept the credentials{where} ({code}): {advice}"

@@ -2,6 +2,7 @@
 
 ScavError                 exit 1
 ├── InputError            exit 1   a file or option says something that cannot be; carries where
+├── OutOfMemory           exit 1   a probe's batch size does not fit the memory; a smaller one may
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
 ├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
 ├── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
@@ -27,6 +28,14 @@ class InputError(ScavError):
         self.message, self.file, self.line, self.key = message, file, line, key
         place = file if line is None else f"{file}:{line}"
         super().__init__(": ".join(one_line(part) for part in (place, key, message) if part))
+
+
+class OutOfMemory(ScavError):
+    """Carries the local batch size, for whoever goes on with another."""
+
+    def __init__(self, message: str, *, gpu_batch: int):
+        self.gpu_batch = gpu_batch
+        super().__init__(message)
 
 
 class NoFeasiblePlan(ScavError):

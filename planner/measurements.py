@@ -67,6 +67,9 @@ class Measurement(Contract):
     parameters: Annotated[int, Field(gt=0, le=10**15)] | None = None
     gradient_bytes: Bytes | None = None
     peak_memory_bytes: Bytes | None = None
+    out_of_memory_at: Count | None = Field(
+        default=None, description="smallest gpu_batch known not to fit here, on as many GPUs of this kind"
+    )
     checkpoint_save_seconds: Seconds | None = None
     checkpoint_restore_seconds: Seconds | None = None
     checkpoint_bytes: Bytes | None = None

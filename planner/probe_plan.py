@@ -39,8 +39,9 @@ def container_probes(job: Job, node_counts: Sequence[int]) -> list[Probe]:
 
 def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
     workload = job.workload
-    smallest, middle, largest = _three_batches(workload.global_batch.low, workload.global_batch.high)
-    single = [Probe(LOCAL, 1, 1, batch, 1, workload.precision) for batch in dict.fromkeys((smallest, middle, largest))]
+    batches = batches_between(workload.global_batch.low, workload.global_batch.high)
+    middle = batches[len(batches) // 2]
+    single = [Probe(LOCAL, 1, 1, batch, 1, workload.precision) for batch in batches]
     several = [
         Probe(LOCAL, nodes, workers, max(middle // (nodes * workers), 1), 1, workload.precision)
         for nodes, workers in shapes
@@ -49,14 +50,25 @@ def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
     return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.nodes, probe.gpus_per_node))
 
 
-def _three_batches(low: int, high: int) -> tuple[int, int, int]:
-    return low, round((low * high) ** 0.5), high
+def batches_between(low: int, high: int) -> tuple[int, ...]:
+    """Both ends and the geometric middle, as far as they differ."""
+    return tuple(dict.fromkeys((low, round((low * high) ** 0.5), high)))
 
 
 def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> list[Probe]:
-    """What has not been measured yet."""
-    known = {
-        Probe(row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision)
-        for row in measurements
-    }
-    return [probe for probe in probes if probe not in known]
+    """What was not measured yet, without what is known not to fit the memory."""
+    measured: set[Probe] = set()
+    too_large: dict[Probe, int] = {}
+    for row in measurements:
+        probe = Probe(
+            row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision
+        )
+        measured.add(probe)
+        if row.out_of_memory_at is not None:
+            shape = probe._replace(gpu_batch=1)
+            too_large[shape] = min(row.out_of_memory_at, too_large.get(shape, row.out_of_memory_at))
+    return [
+        probe
+        for probe in probes
+        if probe not in measured and probe.gpu_batch < too_large.get(probe._replace(gpu_batch=1), probe.gpu_batch + 1)
+    ]

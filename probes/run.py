@@ -18,9 +18,11 @@ from probes.cluster import Place, this_place
 from probes.session import ProbeFinished, begin
 from probes.settings import Settings
 
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
+
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 also where the script did not fit or did not step: the record says so."""
+    """Exit code 0 also where the script did not step, or alone did not fit: the record says so."""
     started = float(os.environ.get("SCAV_PROBE_STARTED", time.time()))
     script = Path(arguments[0])
     settings, place = Settings.from_environment(), this_place()
@@ -33,12 +35,24 @@ def main(arguments: list[str]) -> int:
         runpy.run_path(str(script), run_name="__main__")
     except ProbeFinished:
         return 0
-    except torch.OutOfMemoryError:
-        record_failure(settings, place, "out_of_memory", "the batch does not fit the GPU's memory")
-        return 0
+    except SystemExit as stop:  # a script's own way to end
+        if stop.code:
+            raise
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        record_failure(settings, place, "out_of_memory", f"local batch {settings.gpu_batch} does not fit the memory")
+        return 0 if place.world_size == 1 else 1  # torchrun then ends the others, who would wait for this one
     reason = f"the script ended after {session.steps} optimizer steps, before the measurement was complete"
     record_failure(settings, place, "too_few_steps", reason)
     return 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """PyTorch has a type for its own allocator only; the CPU's and the libraries' say it in words."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def record_failure(settings: Settings, place: Place, outcome: str, reason: str) -> None:

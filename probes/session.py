@@ -60,6 +60,7 @@ class Session:
         self.startup_seconds: float | None = None
         self.steps = 0
         self.data_wait = 0.0
+        self.peak_memory_bytes = 0
         self._phase = "warm-up"
         self._clock = 0.0
         self._window: list[float] = []
@@ -123,6 +124,7 @@ class Session:
     def _end_timing(self) -> None:
         counted = sum(len(w) for kind in (self._with_sync, self._without_sync) for w in kind.finished)
         self.data_wait = self.instrument.data_wait_seconds / counted
+        self.peak_memory_bytes = parting.peak_memory_bytes()  # of training: what follows keeps copies of its own
         if not self.settings.measure_noise:
             self._finish(None)
         self._phase = "noise"
@@ -165,7 +167,7 @@ class Session:
                 own.variation,
                 self.data_wait,
                 self.startup_seconds or 0.0,
-                parting.peak_memory_bytes(),
+                self.peak_memory_bytes,
             ],
             self.place,
         )

@@ -1,8 +1,9 @@
-"""What a probe is told, through the environment: the script's batch, and how long to measure."""
+"""What a probe is told, through the environment: the script's batch, and how long to measure. Standard library only."""
 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,3 +34,21 @@ class Settings:
             window_steps=number("SCAV_PROBE_WINDOW_STEPS", 20),
             measure_noise=os.environ.get("SCAV_PROBE_NOISE", "1") == "1",
         )
+
+    def to_environment(self, *, workers: int, reference_batch: int) -> dict[str, str]:
+        """For a probe that starts now; what a script may rely on is there as in the real run."""
+        global_batch = workers * self.gpu_batch * self.accumulation_steps
+        return {
+            "SCAV_GLOBAL_BATCH": str(global_batch),
+            "SCAV_GPU_BATCH": str(self.gpu_batch),
+            "SCAV_ACCUMULATION": str(self.accumulation_steps),
+            "SCAV_LR_SCALE": repr(global_batch / reference_batch),
+            "SCAV_CHECKPOINT_DIR": str(self.checkpoint_folder),
+            "SCAV_CHECKPOINT_INTERVAL_SECONDS": "3600",
+            "SCAV_RUN_ID": "probe",
+            "SCAV_PROBE_OUTPUT": str(self.output),
+            "SCAV_PROBE_STARTED": repr(time.time()),
+            "SCAV_PROBE_WINDOWS": str(self.windows),
+            "SCAV_PROBE_WINDOW_STEPS": str(self.window_steps),
+            "SCAV_PROBE_NOISE": str(int(self.measure_noise)),
+        }

@@ -56,4 +56,4 @@ def _clients(region: str, profile: str | None) -> Callable[[str], Any]:
     from planner import aws
 
     session = aws.open_session(profile)
-    return lambda service: session.client(service, region_name=region)  # type: ignore[call-overload]
+    return lambda service: aws.open_client(session, service, region)

@@ -73,7 +73,7 @@ def _edited_files(workspace: Path, plan: Plan) -> list[Difference]:
 
     if plan.scav_version != __version__:
         return []
-    code = render_code(plan, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
+    code = render_code(plan.scav_version, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
     return [
         Difference(name=f"file {name}", planned="as scav wrote it", found="edited, missing or added")
         for name in store.stale_files(workspace, code)

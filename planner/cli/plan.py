@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.inputs import load_inputs
 from planner.cli.options import catalog_option, job_argument, json_option
 
 if TYPE_CHECKING:
-    from planner.catalog import Catalog
-    from planner.plan import Plan, PlanInputs
+    from planner.plan import Plan
 
 
 @click.command("plan")
@@ -58,7 +58,7 @@ def command(
         for key, value in overrides.items()
         if value not in (None, ())
     }
-    inputs = _inputs(job, given, catalog_file, out if frozen else None)
+    inputs = load_inputs(job, given, catalog_file, out if frozen else None)
     plan = make_plan(inputs)
     files = render_workspace(
         plan,
@@ -74,50 +74,6 @@ def command(
         click.echo(format_plan(plan), nl=False)
     else:
         _show(plan, out, len(files), plot)
-
-
-def _inputs(job: Path, overrides: dict[str, Any], catalog_file: Path | None, frozen_to: Path | None) -> PlanInputs:
-    from planner import store
-    from planner.measurements import measured_noise_scale, usable
-    from planner.plan import PlanInputs
-    from planner.plan.schema import Inputs
-
-    job_file = store.load_job(job, overrides)
-    folder = Path(job_file.file).parent
-    catalog, catalog_name, catalog_sha256 = _catalog(catalog_file, folder, frozen_to)
-    measurements, measurements_sha256 = store.load_measurements(folder / store.MEASUREMENTS_FILE)
-    known = usable(measurements.rows, catalog, job_file.job.workload.precision)
-    for warning in (*measurements.warnings, *known.warnings):
-        click.echo(f"Warning: {warning}", err=True)
-    return PlanInputs(
-        job_file=job_file,
-        catalog=catalog,
-        measurements=known.rows,
-        provenance=Inputs(
-            job_sha256=store.sha256(job_file.job.model_dump_json()),
-            measurements_sha256=measurements_sha256,
-            catalog_sha256=catalog_sha256,
-            catalog=catalog_name,
-            catalog_date=catalog.date,
-        ),
-        measured_noise=measured_noise_scale(measurements.rows),
-    )
-
-
-def _catalog(file: Path | None, folder: Path, frozen_to: Path | None) -> tuple[Catalog, str, str]:
-    from planner import store
-    from planner.errors import InputError
-
-    if frozen_to is None or file is not None or not store.exists(frozen_to / store.PLAN_FILE):
-        return store.load_catalog(file, beside=folder)
-    earlier = store.load_plan(frozen_to).inputs
-    found = store.load_catalog_by_hash(earlier.catalog_sha256, beside=folder)
-    if found is None:
-        message = (
-            f"was planned with catalogue {earlier.catalog}, which is gone; plan without --frozen to take a new one"
-        )
-        raise InputError(message, file=str(frozen_to))
-    return found
 
 
 def _refuse_another_job(out: Path, plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.catalog import Gpu
 from planner.job import Workload
 from planner.models.configurations import Configurations
 from planner.models.prediction import Flags
@@ -15,9 +16,18 @@ USABLE_SHARE = 0.92
 
 def fits(configurations: Configurations, workload: Workload) -> Flags:
     """Plain data parallelism: every GPU holds the whole model."""
-    available = configurations.gpu.memory_gib * GIB * USABLE_SHARE - RESERVED_GIB * GIB
     activations = configurations.gpu_batch * workload.activation_bytes_per_sample
-    return model_bytes(workload) + activations <= available
+    return model_bytes(workload) + activations <= _available_bytes(configurations.gpu)
+
+
+def largest_batch(gpu: Gpu, workload: Workload) -> int:
+    """The largest local batch that fits; 0 when not even one sample does."""
+    room = _available_bytes(gpu) - model_bytes(workload)
+    return max(int(room // workload.activation_bytes_per_sample), 0)
+
+
+def _available_bytes(gpu: Gpu) -> float:
+    return gpu.memory_gib * GIB * USABLE_SHARE - RESERVED_GIB * GIB
 
 
 def model_bytes(workload: Workload) -> float:

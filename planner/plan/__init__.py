@@ -1,13 +1,15 @@
 """The plan: what to rent, what it will take and cost, how sure that is, and why not something else."""
 
-from planner.plan.build import PlanInputs, make_plan
+from planner.plan.build import Outlook, PlanInputs, look_out, make_plan
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.variables import questions_left, workspace_variables
 
 __all__ = [
+    "Outlook",
     "Plan",
     "PlanInputs",
     "format_plan",
+    "look_out",
     "make_plan",
     "parse_plan",
     "questions_left",

@@ -18,7 +18,7 @@ from planner.models.spot_price import spot_price_drift
 from planner.plan import wording
 from planner.plan.account import Account
 from planner.plan.schema import Inputs, Plan
-from planner.search import Predictors, choose, feasible, search
+from planner.search import Predictors, SearchResult, choose, feasible, search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +32,36 @@ class PlanInputs:
     measured_noise: float | None = None
 
 
-def make_plan(inputs: PlanInputs) -> Plan:
-    """Raises NoFeasiblePlan when nothing keeps the job's limits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What could be rented, and how well it would do as far as is known."""
+
+    kinds: Sequence[InstanceType]
+    models: FittedModels
+    found: SearchResult
+
+
+def look_out(inputs: PlanInputs) -> Outlook:
+    """Before anything is chosen; there may be nothing that keeps the limits."""
     job, catalog = inputs.job_file.job, inputs.catalog
     models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise)
     kinds = _kinds(inputs)
     found = search(job, catalog, kinds, _regions(inputs), _predictors(job, models))
+    return Outlook(kinds=kinds, models=models, found=found)
+
+
+def make_plan(inputs: PlanInputs) -> Plan:
+    """Raises NoFeasiblePlan when nothing keeps the job's limits."""
+    job, outlook = inputs.job_file.job, look_out(inputs)
+    found = outlook.found
     candidate = choose(feasible(found.finalists, job), job.objective_or_default)
     if candidate is None:
         raise wording.nothing_feasible(found.finalists, found.left_out, job)
     account = Account(
         job=job,
-        catalog=catalog,
-        kinds=kinds,
-        models=models,
+        catalog=inputs.catalog,
+        kinds=outlook.kinds,
+        models=outlook.models,
         measurements=inputs.measurements,
         measured_noise=inputs.measured_noise,
         found=found,

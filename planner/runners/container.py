@@ -8,17 +8,17 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from planner import assets
 from planner.errors import InputError
 from planner.measurements import Measurement
 from planner.probe_plan import Probe
 from planner.runners.container_engine import Cluster, Engine, Image, find_engine
-from planner.runners.local import Script, measurement_of, script_environment
+from planner.runners.local import Script, measurement_of, probe_environment
 
 _SCRIPT_FOLDER = "/workspace"
-_OUTPUT = PurePosixPath("/tmp/scav-probe.json")  # noqa: S108 - the container's own, which any user can write to
+_OUTPUT = Path("/tmp/scav-probe.json")  # noqa: S108 - the container's own, which any user can write to
 _CHECKPOINTS = Path("/tmp/scav-checkpoints")  # noqa: S108
 _PORT = 29500
 _POLL_SECONDS = 0.2
@@ -63,13 +63,9 @@ class ContainerRunner:
     def run_arguments(self, probe: Probe, reference_batch: int, *, measure_noise: bool) -> list[str]:
         """The same for every node."""
         environment = {
-            **script_environment(probe, reference_batch, _CHECKPOINTS),
-            "SCAV_PROBE_OUTPUT": str(_OUTPUT),
-            "SCAV_PROBE_STARTED": repr(time.time()),
-            "SCAV_PROBE_WINDOWS": str(self.windows),
-            "SCAV_PROBE_WINDOW_STEPS": str(self.window_steps),
-            "SCAV_PROBE_NOISE": str(int(measure_noise)),
-            "OMP_NUM_THREADS": "1",
+            **probe_environment(
+                probe, reference_batch, _CHECKPOINTS, _OUTPUT, self.windows, self.window_steps, measure_noise
+            ),
             "GLOO_SOCKET_IFNAME": "eth0",  # as both engines call a container's only interface
         }
         return [

@@ -11,18 +11,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner import assets
-from planner.errors import InputError, ScavError, one_line
+from planner.errors import InputError, OutOfMemory, ScavError, one_line
 from planner.measurements import Measurement
 from planner.probe_plan import Probe
+from probes.last_words import last_words
+from probes.settings import Settings
 
-_LAST_LINES = 5
 _GRACE_SECONDS = 15.0
 
 
@@ -45,7 +45,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRunner:
-    """Runs one probe after the other; each process has one thread, or they would steal each other's time."""
+    """Runs one probe after the other, its processes under torchrun."""
 
     script: Script
     timeout_seconds: float
@@ -59,13 +59,9 @@ class LocalRunner:
             output = Path(folder) / "probe.json"
             environment = {
                 **os.environ,
-                **script_environment(probe, reference_batch, Path(folder)),
-                "SCAV_PROBE_OUTPUT": str(output),
-                "SCAV_PROBE_STARTED": repr(time.time()),
-                "SCAV_PROBE_WINDOWS": str(self.windows),
-                "SCAV_PROBE_WINDOW_STEPS": str(self.window_steps),
-                "SCAV_PROBE_NOISE": str(int(measure_noise)),
-                "OMP_NUM_THREADS": "1",
+                **probe_environment(
+                    probe, reference_batch, Path(folder), output, self.windows, self.window_steps, measure_noise
+                ),
                 "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
             }
             command = [*self._launcher(probe), *self.script.command]
@@ -80,17 +76,27 @@ class LocalRunner:
         return [*torchrun, f"--nproc-per-node={probe.gpus_per_node}", "-m", "probes.run"]
 
 
-def script_environment(probe: Probe, reference_batch: int, checkpoints: Path) -> dict[str, str]:
-    """What a script may rely on, in a probe as in the real run."""
-    return {
-        "SCAV_GLOBAL_BATCH": str(probe.global_batch),
-        "SCAV_GPU_BATCH": str(probe.gpu_batch),
-        "SCAV_ACCUMULATION": str(probe.accumulation_steps),
-        "SCAV_LR_SCALE": repr(probe.global_batch / reference_batch),
-        "SCAV_CHECKPOINT_DIR": str(checkpoints),
-        "SCAV_CHECKPOINT_INTERVAL_SECONDS": "3600",
-        "SCAV_RUN_ID": "probe",
-    }
+def probe_environment(
+    probe: Probe,
+    reference_batch: int,
+    checkpoints: Path,
+    output: Path,
+    windows: int,
+    window_steps: int,
+    measure_noise: bool,
+) -> dict[str, str]:
+    """The same wherever processes are probed; each has one thread, or they would steal each other's time."""
+    settings = Settings(
+        gpu_batch=probe.gpu_batch,
+        accumulation_steps=probe.accumulation_steps,
+        checkpoint_folder=checkpoints,
+        output=output,
+        windows=windows,
+        window_steps=window_steps,
+        measure_noise=measure_noise,
+    )
+    workers = probe.nodes * probe.gpus_per_node
+    return {**settings.to_environment(workers=workers, reference_batch=reference_batch), "OMP_NUM_THREADS": "1"}
 
 
 def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, timeout_seconds: float) -> Measurement:
@@ -102,7 +108,10 @@ def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, time
     if not output.exists():
         raise ScavError(f"{_shown(probe)}: the script failed with exit code {code}{_tail(log)}")
     record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
-    if record.pop("outcome") != "measured":
+    outcome = record.pop("outcome")
+    if outcome == "out_of_memory":
+        raise OutOfMemory(f"{_shown(probe)}: does not fit the memory", gpu_batch=probe.gpu_batch)
+    if outcome != "measured":
         raise ScavError(f"{_shown(probe)}: {record['reason']}")
     asked = {"instance_type": probe.instance_type, "precision": probe.precision}
     return Measurement.model_validate({**record, **asked})
@@ -144,9 +153,5 @@ def _shown(probe: Probe) -> str:
 
 
 def _tail(log: Path) -> str:
-    """The script's own last words, which name its mistake; torchrun's report after them does not."""
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    own = [line for line in lines if "torch/distributed" not in line and "torch.distributed.elastic" not in line]
-    errors = [line.strip() for line in own if "Error" in line and "ChildFailedError" not in line]
-    words = errors[-1:] or [line.strip() for line in own[-_LAST_LINES:]]
-    return f": {one_line(' | '.join(words))}" if words else ""
+    words = last_words(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    return f": {one_line(words)}" if words else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ class Workspace:
         executable: Executable | None = None,
         environment: Mapping[str, str] | None = None,
         watch: Callable[[Progress], None] | None = None,
+        lock_timeout: str = "0s",
     ):
         if not folder.is_dir():
             raise InputError("no such folder", file=str(folder))
@@ -77,6 +78,7 @@ class Workspace:
         self.executable = executable or find_executable()
         self._environment = {**(os.environ if environment is None else environment), **AUTOMATION}
         self._watch = watch
+        self._lock_timeout = lock_timeout  # how long to wait for another Terraform that is at work here
         # It only writes command lines. A state file that does not exist keeps it from reading the real one.
         self._builder = CommandBuilder(working_dir=str(folder), state=".terraform/none")
 
@@ -96,17 +98,18 @@ class Workspace:
             raise self._failed("found the workspace invalid", _errors(found))
         return found
 
-    def plan(self, file: Path, *, destroy: bool = False) -> PlanFile:
-        target = file.resolve()
+    def plan(self, file: Path, *, destroy: bool = False, only: Sequence[str] = ()) -> PlanFile:
+        """`only` these addresses and what they need, instead of everything."""
+        path, options = file.resolve(), {"target": list(only)} if only else {}
         try:
             ended, events = self._stream(
-                "plan", "could not plan", destroy=destroy, out=str(target), detailed_exitcode=IsFlagged
+                "plan", "could not plan", destroy=destroy, out=str(path), detailed_exitcode=IsFlagged, **options
             )
         except ScavError:
-            target.unlink(missing_ok=True)  # Terraform leaves the plan of a failure behind
+            path.unlink(missing_ok=True)  # Terraform leaves the plan of a failure behind
             raise
         counts = _summary(events, "plan")
-        return PlanFile(path=target, has_changes=ended.return_code == CHANGES, warnings=diagnostics(events), **counts)
+        return PlanFile(path=path, has_changes=ended.return_code == CHANGES, warnings=diagnostics(events), **counts)
 
     def show(self, plan: PlanFile | Path) -> dict[str, Any]:
         """The plan as JSON: what `scav check`, policies and cost tools read."""
@@ -143,7 +146,9 @@ class Workspace:
                     watch(now)
 
             expected = (NO_CHANGES, CHANGES) if command == "plan" else (0,)
-            ended = self._execute(command, *arguments, on_line=on_line, json=IsFlagged, **options)
+            ended = self._execute(
+                command, *arguments, on_line=on_line, json=IsFlagged, lock_timeout=self._lock_timeout, **options
+            )
         message = _errors(diagnostics(events)) or "\n".join(texts(events))
         self._raise_unless_done(ended, expected, failure, "\n".join(part for part in (message, ended.stderr) if part))
         return ended, events

@@ -33,7 +33,9 @@ def workspace(tmp_path, monkeypatch):
     (folder / "scav.plan.json").write_text(json.dumps(plan | {"scav_version": __version__}))
     monkeypatch.setattr(assets, "load_module", lambda _name: {"main.tf": module_of(ADDRESSES)})
     plan = load_plan(folder)
-    code = render_code(plan, templates=assets.load_templates("training"), module=assets.load_module("gpu-cluster"))
+    code = render_code(
+        plan.scav_version, templates=assets.load_templates("training"), module=assets.load_module("gpu-cluster")
+    )
     for name, text in code.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -13,6 +13,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ module "gpu_cluster" {
 """
 
 
+# AWS's own words.
+NO_CAPACITY = (
+    "We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested ({zone}). Our "
+    "system will be working on provisioning additional capacity. You can currently get {instance_type} capacity by not "
+    "specifying an Availability Zone in your request or choosing us-east-1b, us-east-1d. Launching EC2 instance failed."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockAws:
     url: str
@@ -51,15 +60,43 @@ class MockAws:
         settings = {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
         return {**settings, **CREDENTIALS, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, key: str = "mock") -> Any:
         """Kept: making one reads the whole model of its service, and boto3 must not do it in two threads at once."""
         with MAKING_CLIENTS:
-            return made_client(self.url, service)
+            return made_client(self.url, service, key)
 
     def reset(self) -> None:
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - loopback
         urllib.request.urlopen(request).close()  # noqa: S310
         self.log.write_text("")
+        self.faults.unlink(missing_ok=True)
+
+    @property
+    def faults(self) -> Path:
+        return faults_file(self.log)
+
+    @contextlib.contextmanager
+    def fault(self, **faults: Any) -> Iterator[None]:
+        """While it lasts, things go wrong (see moto_faults.py, and the two below); several may at once."""
+        before = json.loads(self.faults.read_text(encoding="utf-8")) if self.faults.exists() else {}
+        self._set_faults(before | faults)
+        try:
+            yield
+        finally:
+            self._set_faults(before)
+
+    def _set_faults(self, faults: dict[str, Any]) -> None:
+        new = self.faults.with_suffix(".new")
+        new.write_text(json.dumps(faults), encoding="utf-8")
+        new.replace(self.faults)
+
+    def without_capacity(self, *, after: int = 0, message: str = NO_CAPACITY) -> AbstractContextManager[None]:
+        """Groups get `after` instances and no more; their scaling activities say why."""
+        return self.fault(launch={"after": after, "message": message})
+
+    def s3_denied(self) -> AbstractContextManager[None]:
+        """Objects and lists of them are refused, except to Terraform and to nodes."""
+        return self.fault(s3_denied=True)
 
     def failures(self) -> list[str]:
         """What moto could not answer since the last reset."""
@@ -96,12 +133,12 @@ MAKING_CLIENTS = threading.Lock()
 
 
 @functools.cache
-def made_client(url: str, service: str) -> Any:
+def made_client(url: str, service: str, key: str) -> Any:
     return boto3.client(
         service,
         region_name=REGION,
         endpoint_url=url,
-        aws_access_key_id="mock",
+        aws_access_key_id=key,
         aws_secret_access_key="mock",  # noqa: S106 - the mock takes any
     )
 
@@ -160,6 +197,10 @@ KINDS: dict[str, Callable[[Client], list[str]]] = {
 }
 
 
+def faults_file(log: Path) -> Path:
+    return log.with_name("faults.json")
+
+
 @contextlib.contextmanager
 def started_mock(folder: Path) -> Iterator[MockAws]:
     """moto in a process of its own, so that neither its patches nor its warnings touch the tests."""
@@ -169,7 +210,7 @@ def started_mock(folder: Path) -> Iterator[MockAws]:
     with (
         log.open("a") as stderr,  # appending, so that reset() can empty it
         subprocess.Popen(
-            [sys.executable, str(program)],
+            [sys.executable, str(program), str(faults_file(log))],
             env=inherited | CREDENTIALS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

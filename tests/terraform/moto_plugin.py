@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # read when moto is imported
 
+import moto_faults
 from flask import Response, request
 from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.budgets.models import BudgetsBackend
@@ -43,7 +44,8 @@ def main() -> None:
 
 
 def install() -> None:
-    """Put everything of this file into moto."""
+    """Put everything of this file into moto, and what can go wrong."""
+    moto_faults.install()
     for response, calls in REPLACED_CALLS.items():
         for call in calls:
             setattr(response, call.__name__, call)

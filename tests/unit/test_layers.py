@@ -17,7 +17,7 @@ SOURCES = sorted((REPOSITORY / "planner").rglob("*.py"))
 # Each imports only those left of it, and itself.
 CORE = (
     *("errors", "contract", "units", "catalog", "job", "measurements", "probe_plan"),
-    *("models", "candidates", "search", "plan", "review", "check"),
+    *("models", "candidates", "search", "plan", "probe_clusters", "review", "check"),
 )
 SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt", "runners", "doctor", "cli")
 IMPURE_MODULES = {

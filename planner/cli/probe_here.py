@@ -1,0 +1,101 @@
+"""`scav probe` on this machine: processes, or containers that stand for nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from planner.cli.probe_table import probe_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from planner.measurements import Measurement
+    from planner.probe_plan import Probe
+    from planner.runners.container import ContainerRunner
+    from planner.runners.local import LocalRunner, Script
+
+
+class HereOptions(NamedTuple):
+    """What the command line says about measuring here."""
+
+    in_containers: bool
+    command: tuple[str, ...]
+    writes_steps: bool
+    counts: tuple[int, ...]  # of workers, or of containers
+    image: str | None
+    base: str | None
+    longest_seconds: float
+    dry_run: bool
+
+
+def probe_here(job: Path, options: HereOptions) -> None:
+    from planner import store
+    from planner.errors import InputError
+    from planner.probe_plan import LOCAL, container_probes, local_probes, missing
+    from planner.runners.local import Script
+
+    job_file = store.load_job(job, {})
+    folder = Path(job_file.file).parent
+    file = folder / store.MEASUREMENTS_FILE
+    known, _ = store.load_measurements(file)
+    command = options.command or job_file.job.run.command
+    script = Script(folder=folder, command=command, writes_steps=options.writes_steps).checked()
+    if options.writes_steps and options.in_containers and max(options.counts) > 1:
+        raise InputError("measures a program on one node: add --nodes 1", key="--writes-steps")
+    make = container_probes if options.in_containers else local_probes
+    probes = make(job_file.job, options.counts)
+    to_do = missing(probes, known.rows)
+    place = "container" if options.in_containers else "local"
+    click.echo(f"{len(probes)} probes on {place}, {len(probes) - len(to_do)} measured before", err=True)
+    if options.dry_run:
+        click.echo("\n".join(shown(probe) for probe in to_do))
+        return
+    rows = [*known.rows]
+    if to_do:
+        runner = _runner(script, options)
+        for measurement in _measured(runner, to_do, known.rows, job_file.job.workload.target.reference_batch):
+            store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
+            rows.append(measurement)
+    click.echo("\n".join(probe_table([row for row in rows if row.instance_type == LOCAL])))
+    click.echo(f"\n{file} has {len(rows)} measurements.")
+
+
+def _runner(script: Script, options: HereOptions) -> LocalRunner | ContainerRunner:
+    if not options.in_containers:
+        from planner.runners.local import LocalRunner
+
+        return LocalRunner(script=script, timeout_seconds=options.longest_seconds)
+    from planner.runners.container import ContainerRunner
+
+    if options.image is None:
+        click.echo("Building the container image (minutes the first time, seconds later)", err=True)
+    return ContainerRunner.prepared(script, options.longest_seconds, image=options.image, base=options.base)
+
+
+def _measured(
+    runner: LocalRunner | ContainerRunner, probes: Sequence[Probe], known: Sequence[Measurement], reference_batch: int
+) -> Iterator[Measurement]:
+    """One after the other, with a bar on stderr if somebody watches."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from planner.runners.fitting import measure_what_fits
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("Probing", total=len(probes))
+
+        def run(probe: Probe) -> Measurement:
+            progress.update(task, description=shown(probe))
+            row = runner.run(probe, reference_batch=reference_batch, measure_noise=True)
+            progress.advance(task)
+            return row
+
+        yield from measure_what_fits(run, probes, known=known, say=lambda line: click.echo(line, err=True))
+
+
+def shown(probe: Probe) -> str:
+    return f"{probe.nodes} x {probe.gpus_per_node} workers, local batch {probe.gpu_batch}"

@@ -1,0 +1,176 @@
+"""`scav probe --on aws` against the mock AWS: the real command, Terraform and provider, and nodes that run for real.
+
+Whatever happens on the way, nothing is left: no instance, group, bucket or role.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from played_nodes import played_nodes
+from stand_ins import wait_until
+
+from planner.measurements import Measurement
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits-cnn"
+TYPE = "g4dn.xlarge"
+SLEEPS = "sleep 1000"
+
+# Steps of about a millisecond: what is tested is the way there and back.
+TRAIN = """\
+import os
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    inputs = torch.randn(int(os.environ["SCAV_GPU_BATCH"]), 8)
+    loss = (model(inputs) - inputs.sum(1, keepdim=True)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+pytestmark = pytest.mark.slow
+
+
+class Command:
+    """`scav probe JOB --on aws`, as a user starts it."""
+
+    def __init__(self, job: Path, environment: dict[str, str]) -> None:
+        self.job = job
+        self.environment = {**environment, "SCAV_POLL_SECONDS": "0.3"}
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "planner", "probe", str(self.job), *options],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start_on_aws(self, *options: str) -> subprocess.Popen[str]:
+        return self.start("--on", "aws", "--instance-type", TYPE, "--yes", *options)
+
+    def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return finished(self.start_on_aws(*options))
+
+    @property
+    def measurements(self) -> list[dict]:
+        file = self.job / "measurements.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    @property
+    def run_ids(self) -> list[str]:
+        return [path.name for path in (self.job / "scav-probes").glob("*") if path.is_dir()]
+
+
+def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    stdout, stderr = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+@pytest.fixture
+def scav(tmp_path, attached_terraform, mock_aws):
+    job = Path(shutil.copytree(EXAMPLE, tmp_path / "digits"))
+    answers = mock_aws.answers(instance_type=TYPE)
+    file = job / "scav.yaml"
+    text = file.read_text().replace("64..256", "64")
+    run = f"run:\n  ami: {answers['ami_id']}\n  image: {answers['container_image']}"
+    network = f"network:\n  vpc: {answers['vpc_id']}\n  subnets: {json.dumps(answers['subnet_ids'])}"
+    file.write_text(text.replace("run:", f"{network}\n\n{run}"))
+    yield Command(job, {**os.environ, **attached_terraform.environment})
+    assert mock_aws.resources("digits-cnn-") == {}
+    assert not (job / "scav-probes").exists()
+
+
+def test_two_nodes_measure_together_and_nothing_is_left(scav, mock_aws, tmp_path):
+    script = tmp_path / "image"
+    script.mkdir()
+    (script / "train.py").write_text(TRAIN)
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=script) as nodes:
+        result = scav.run("--nodes", "2")
+    assert result.returncode == 0, result.stderr
+    assert len(nodes) == 2
+    (row,) = scav.measurements
+    jsonschema.validate(row, Measurement.model_json_schema())
+    assert (row["instance_type"], row["nodes"], row["gpu_batch"]) == (TYPE, 2, 32)
+    assert row["probe_usd"] > 0
+    assert "everything is destroyed" in result.stdout
+
+    again = scav.run("--nodes", "2")
+    assert "1 clusters on aws, 1 measured before" in again.stderr
+    assert len(scav.measurements) == 1
+
+
+def test_ctrl_c_during_apply_destroys(scav, mock_aws):
+    process = scav.start_on_aws()
+    wait_until(lambda: scav.run_ids and mock_aws.resources(scav.run_ids[0]), 60)
+    process.send_signal(signal.SIGINT)
+    result = finished(process)
+    assert result.returncode == 130, result.stderr
+
+
+def test_killed_while_measuring_the_next_command_cleans_up(scav, mock_aws, tmp_path):
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=SLEEPS) as nodes:
+        process = scav.start_on_aws("--nodes", "1")
+        nodes.wait_for(1)
+        process.kill()
+        finished(process)
+        assert len(scav.run_ids) == 1
+        result = finished(scav.start("--cleanup"))
+    assert result.returncode == 0, result.stderr
+    assert "1 clusters of earlier probes destroyed" in result.stderr
+
+
+def test_nodes_that_never_report_are_given_up(scav, mock_aws, tmp_path):
+    with played_nodes(mock_aws, root=tmp_path / "nodes", silent=True):
+        result = scav.run("--nodes", "1", "--patience", "12s")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "Error: 1 of 1 nodes did not report within 12 s"
+
+
+def test_a_script_that_fails_on_the_node_shows_its_last_words(scav, mock_aws, tmp_path):
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job="echo 'ValueError: no data here'; exit 3"):
+        result = scav.run("--nodes", "1")
+    assert result.returncode == 1
+    assert "the script failed on a node: ValueError: no data here" in result.stderr.splitlines()[-1]
+
+
+def test_without_capacity_it_says_what_aws_says(scav, mock_aws):
+    with mock_aws.without_capacity():
+        result = scav.run("--nodes", "1", "--patience", "12s")
+    assert result.returncode == 1
+    assert f"We currently do not have sufficient {TYPE} capacity" in result.stderr
+    assert result.stderr.splitlines()[-1] == "Error: nothing was measured"
+
+
+def test_denied_results_are_named(scav, mock_aws, tmp_path):
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=SLEEPS), mock_aws.s3_denied():
+        result = scav.run("--nodes", "1")
+    assert result.returncode == 1
+    assert "AWS denies s3:ListObjectsV2 in us-east-1" in result.stderr.splitlines()[-1]
+
+
+def test_a_cap_below_the_cheapest_probe_creates_nothing(scav):
+    result = scav.run("--max-cost", "$0.10")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("Error: --max-cost: $0.10 is below what the cheapest probe")
+
+
+def test_without_credentials_nothing_is_created(scav, tmp_path):
+    nowhere = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"), "AWS_CONFIG_FILE": str(tmp_path / "none")}
+    kept = {name: value for name, value in scav.environment.items() if "ACCESS_KEY" not in name}
+    scav.environment = kept | nowhere
+    result = scav.run()
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("Error: no AWS credentials")

@@ -1,0 +1,158 @@
+"""Which clusters are rented for measuring, and what they can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from planner.catalog import Catalog
+from planner.errors import InputError
+from planner.measurements import Measurement
+from planner.plan import PlanInputs, look_out
+from planner.plan.schema import Inputs
+from planner.probe_clusters import (
+    ProbeCluster,
+    missing_answers,
+    probe_clusters,
+    refuse_too_small_a_cap,
+    still_to_measure,
+    sweep_command,
+)
+from planner.store import load_catalog, load_job
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example_inputs(name: str, **overrides: Any) -> PlanInputs:
+    catalog, catalog_name, digest = load_catalog(None, beside=EXAMPLES)
+    provenance = Inputs(
+        job_sha256=digest,
+        measurements_sha256=None,
+        catalog_sha256=digest,
+        catalog=catalog_name,
+        catalog_date=catalog.date,
+    )
+    job_file = load_job(EXAMPLES / name, overrides)
+    return PlanInputs(job_file=job_file, catalog=catalog, measurements=(), provenance=provenance)
+
+
+def clusters_of(name: str, *, nodes: tuple[int, ...] = (1, 2, 4), spot: bool = False, **overrides: Any) -> list[Any]:
+    inputs = example_inputs(name, **overrides)
+    return probe_clusters(inputs, look_out(inputs), node_counts=nodes, spot=spot, longest_seconds=3600.0)
+
+
+RESNET = clusters_of("resnet50-imagenet")
+
+
+def on_demand_usd(catalog: Catalog, cluster: ProbeCluster) -> float:
+    offers = catalog.offers_by_type[cluster.instance_type]
+    return next(offer.on_demand_usd for offer in offers if offer.region == cluster.region) or 0.0
+
+
+def measured(cluster: ProbeCluster, gpu_batch: int, **more: Any) -> Measurement:
+    return Measurement(**cluster.probe(gpu_batch)._asdict(), step_seconds=0.1, **more)
+
+
+def test_three_families_at_one_two_and_four_nodes_cheapest_first() -> None:
+    assert len({cluster.instance_type.partition(".")[0] for cluster in RESNET}) == 3
+    assert sorted({cluster.nodes for cluster in RESNET}) == [1, 2, 4]
+    assert [cluster.max_usd for cluster in RESNET] == sorted(cluster.max_usd for cluster in RESNET)
+
+
+def test_three_batches_on_one_node_and_the_ends_on_more_all_within_the_job_s_range() -> None:
+    allowed = load_job(EXAMPLES / "resnet50-imagenet", {}).job.workload.global_batch
+    for cluster in RESNET:
+        assert len(cluster.gpu_batches) == (3 if cluster.nodes == 1 else 2)
+        for batch in cluster.gpu_batches:
+            assert allowed.low <= cluster.probe(batch).global_batch <= allowed.high
+
+
+def test_no_more_nodes_than_the_job_allows() -> None:
+    assert {cluster.nodes for cluster in clusters_of("digits-cnn")} == {1, 2}
+
+
+def test_the_maximum_holds_the_price_until_aws_itself_ends_the_nodes() -> None:
+    catalog = load_catalog(None, beside=EXAMPLES)[0]
+    for cluster in RESNET:
+        machines = cluster.nodes * on_demand_usd(catalog, cluster)
+        assert cluster.max_usd > machines * (cluster.max_seconds / 3600 + 0.5)
+        assert cluster.expected_usd < cluster.max_usd / 2
+        assert cluster.expected_seconds < cluster.max_seconds <= 3600
+
+
+def test_spot_is_expected_to_cost_less_and_bounded_by_the_on_demand_price() -> None:
+    for spot, on_demand in zip(
+        sorted(clusters_of("digits-cnn", spot=True)), sorted(clusters_of("digits-cnn")), strict=True
+    ):
+        assert spot.expected_usd < on_demand.expected_usd
+        assert spot.max_usd == on_demand.max_usd
+
+
+def test_measured_batches_and_those_that_cannot_fit_are_not_repeated() -> None:
+    cluster, *others = RESNET
+    small, middle, large = cluster.gpu_batches
+    assert still_to_measure(RESNET, []) == RESNET
+    left = still_to_measure(RESNET, [measured(cluster, middle)])
+    assert left[0].gpu_batches == (small, large)
+    left = still_to_measure(RESNET, [measured(cluster, small, out_of_memory_at=large)])
+    assert left[0].gpu_batches == (middle,)
+    assert still_to_measure(RESNET, [measured(cluster, batch) for batch in cluster.gpu_batches]) == others
+
+
+def test_a_cap_below_the_cheapest_is_refused_by_its_price() -> None:
+    cheapest = RESNET[0].max_usd
+    refuse_too_small_a_cap(RESNET, cheapest)
+    with pytest.raises(InputError, match=f"cheapest probe .{RESNET[0].name}. can cost at most"):
+        refuse_too_small_a_cap(RESNET, cheapest - 0.01)
+
+
+@pytest.mark.parametrize(("nodes", "seconds", "key"), [((8,), 3600.0, "--nodes"), ((1,), 30.0, "--max-duration")])
+def test_what_a_probing_cluster_cannot_be_is_refused(nodes: tuple[int, ...], seconds: float, key: str) -> None:
+    inputs = example_inputs("digits-cnn")
+    with pytest.raises(InputError, match=key):
+        probe_clusters(inputs, look_out(inputs), node_counts=nodes, spot=False, longest_seconds=seconds)
+
+
+def test_nodes_run_the_job_s_own_command_once_per_batch() -> None:
+    cluster = RESNET[0]._replace(gpu_batches=(16, 64))
+    command = sweep_command(cluster, 256, ["train.py", "--name", "$(x) 'y'"])
+    assert command[:6] == ["-m", "probes.sweep", "--batches", "16,64", "--reference-batch", "256"]
+    assert command[6:] == ["--", "train.py", "--name", "$(x) 'y'"]
+
+
+def test_what_the_job_file_leaves_open_is_named() -> None:
+    job = load_job(EXAMPLES / "digits-cnn", {}).job
+    assert missing_answers(job, ()) == ["network.vpc", "network.subnets", "run.ami", "run.image", "run.command"]
+
+
+class TestDryRun:
+    def test_shows_probes_price_and_time_and_rents_nothing(self, run_scav: Callable[..., Result]) -> None:
+        result = run_scav("probe", EXAMPLES / "digits-cnn", "--on", "aws", "--dry-run")
+        assert result.exit_code == 0, result.stderr
+        lines = result.stdout.splitlines()
+        assert lines[0].split() == ["cluster", "region", "local", "batches", "minutes", "about", "at", "most"]
+        assert len(lines) == 1 + 6 + 1 + 1
+        assert all(len(line) <= 80 for line in lines)
+        assert not (EXAMPLES / "digits-cnn" / "scav-probes").exists()
+
+    def test_says_when_the_cap_allows_nothing(self, run_scav: Callable[..., Result]) -> None:
+        result = run_scav("probe", EXAMPLES / "digits-cnn", "--on", "aws", "--dry-run", "--max-cost", "$0.05")
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[-1].startswith("Within --max-cost $0.05: 0 of 6")
+
+
+def test_a_job_without_answers_is_told_which(run_scav: Callable[..., Result]) -> None:
+    result = run_scav("probe", EXAMPLES / "digits-cnn", "--on", "aws", "--yes")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].endswith(
+        "set network.vpc, network.subnets, run.ami, run.image to probe on AWS"
+    )
+
+
+def test_options_of_other_places_are_refused(run_scav: Callable[..., Result]) -> None:
+    result = run_scav("probe", EXAMPLES / "digits-cnn", "--instance-type", "g5.*")
+    assert result.stderr == "Error: --instance-type: has no meaning with --on local, only with --on aws\n"
