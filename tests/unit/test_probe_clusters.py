@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from planner.catalog import Catalog
 from planner.errors import InputError
@@ -127,32 +125,3 @@ def test_nodes_run_the_job_s_own_command_once_per_batch() -> None:
 def test_what_the_job_file_leaves_open_is_named() -> None:
     job = load_job(EXAMPLES / "digits-cnn", {}).job
     assert missing_answers(job, ()) == ["network.vpc", "network.subnets", "run.ami", "run.image", "run.command"]
-
-
-class TestDryRun:
-    def test_shows_probes_price_and_time_and_rents_nothing(self, run_scav: Callable[..., Result]) -> None:
-        result = run_scav("probe", EXAMPLES / "digits-cnn", "--on", "aws", "--dry-run")
-        assert result.exit_code == 0, result.stderr
-        lines = result.stdout.splitlines()
-        assert lines[0].split() == ["cluster", "region", "local", "batches", "minutes", "about", "at", "most"]
-        assert len(lines) == 1 + 6 + 1 + 1
-        assert all(len(line) <= 80 for line in lines)
-        assert not (EXAMPLES / "digits-cnn" / "scav-probes").exists()
-
-    def test_says_when_the_cap_allows_nothing(self, run_scav: Callable[..., Result]) -> None:
-        result = run_scav("probe", EXAMPLES / "digits-cnn", "--on", "aws", "--dry-run", "--max-cost", "$0.05")
-        assert result.exit_code == 0
-        assert result.stdout.splitlines()[-1].startswith("Within --max-cost $0.05: 0 of 6")
-
-
-def test_a_job_without_answers_is_told_which(run_scav: Callable[..., Result]) -> None:
-    result = run_scav("probe", EXAMPLES / "digits-cnn", "--on", "aws", "--yes")
-    assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].endswith(
-        "set network.vpc, network.subnets, run.ami, run.image to probe on AWS"
-    )
-
-
-def test_options_of_other_places_are_refused(run_scav: Callable[..., Result]) -> None:
-    result = run_scav("probe", EXAMPLES / "digits-cnn", "--instance-type", "g5.*")
-    assert result.stderr == "Error: --instance-type: has no meaning with --on local, only with --on aws\n"

@@ -15,7 +15,14 @@ from planner import store
 from planner.errors import ScavError
 from planner.probe_clusters import ProbeCluster
 from planner.runners.aws.report import Correspondent, Patience, reason_to_give_up, status
-from planner.runners.aws.teardown import ENDING_SIGNALS, PLAN_FILE, ClientOfRegion, tear_down, workspace_values
+from planner.runners.aws.teardown import (
+    ENDING_SIGNALS,
+    PLAN_FILE,
+    ClientOfRegion,
+    open_workspace,
+    tear_down,
+    workspace_values,
+)
 from planner.terraform import Workspace
 
 _NO_CAPACITY_SECONDS = 120.0  # the group tries its other zones first
@@ -65,7 +72,7 @@ class ClusterRunner:
         return Measured(records=records, usd=usd, failure=failure)
 
     def _rent(self, cluster: ProbeCluster, folder: Path) -> Correspondent:
-        terraform = Workspace(folder)
+        terraform = open_workspace(folder)
         self.say(f"{cluster.name}: preparing")
         terraform.init()
         plan = terraform.plan(folder / PLAN_FILE)
@@ -97,7 +104,7 @@ def salvaged(folder: Path, clients: ClientOfRegion) -> tuple[list[dict[str, Any]
     """What the cluster of a scav that died had measured, and its instance type."""
     instance_type = str(workspace_values(folder)["instance_type"])
     try:
-        return _records(_correspondent(Workspace(folder), clients)), instance_type
+        return _records(_correspondent(open_workspace(folder), clients)), instance_type
     except (ScavError, KeyError):  # it never got so far
         return [], instance_type
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from planner.terraform import Workspace
 PROBES_FOLDER = "scav-probes"
 PLAN_FILE = "probe.tfplan"
 _LOCK_FILE = ".lock"
-_LOCK_TIMEOUT = "600s"  # the Terraform of a scav that was killed finishes what it has begun
+_PLUGIN_CACHE = ".plugins"
+_LOCK_TIMEOUT = "600s"
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Client = Callable[[str], Any]
@@ -49,7 +51,16 @@ def probing(folder: Path) -> Iterator[None]:
 
 def leftovers(folder: Path) -> list[Path]:
     """Workspaces of probes that were not torn down."""
-    return sorted(path for path in folder.glob("*") if path.is_dir()) if folder.is_dir() else []
+    return sorted(path for path in folder.glob("[!.]*") if path.is_dir()) if folder.is_dir() else []
+
+
+def open_workspace(folder: Path) -> Workspace:
+    """With one copy of the provider, which is large, for all clusters of a job; it goes with the last of them."""
+    cache = folder.parent / _PLUGIN_CACHE
+    cache.mkdir(exist_ok=True)
+    shared = {"TF_PLUGIN_CACHE_DIR": str(cache.resolve()), "TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE": "1"}
+    # Killed, scav leaves a Terraform behind that finishes what it has begun: whoever comes next waits for it.
+    return Workspace(folder, environment=shared | os.environ, lock_timeout=_LOCK_TIMEOUT)
 
 
 def tear_down(folder: Path, clients: ClientOfRegion, *, say: Callable[[str], None]) -> None:
@@ -57,7 +68,7 @@ def tear_down(folder: Path, clients: ClientOfRegion, *, say: Callable[[str], Non
     with _deaf():
         if _may_have_created(folder):
             say(f"Destroying {folder.name}")
-            terraform = Workspace(folder, lock_timeout=_LOCK_TIMEOUT)
+            terraform = open_workspace(folder)
             try:
                 terraform.init()
                 if was_killed(folder):
