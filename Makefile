@@ -20,12 +20,12 @@ DEV := $(VENV)/.installed-dev
 plan: $(or $(wildcard $(DEV)),$(BASE)) # the dev extra contains the base
 	@$(BIN)/scav plan examples/resnet50-imagenet --out scav-plan
 
-# Slow tests run two files at a time, but for the probes: they time things, and need the machine to themselves.
+# Two files at a time, but for tests that time things: they need the machine to themselves.
 test: lint
 	@failed=0; \
-	$(BIN)/python -m pytest -m "not slow" || failed=1; \
-	$(BIN)/python -m pytest -m slow --ignore tests/probes -n 2 --dist loadfile || failed=1; \
-	$(BIN)/python -m pytest -m slow tests/probes || failed=1; \
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m "slow and not alone" -n 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m "slow and alone" || failed=1; \
 	exit $$failed
 
 lint: $(DEV)
@@ -36,6 +36,7 @@ lint: $(DEV)
 bench: $(DEV)
 	@$(BIN)/python benchmarks/planner_speed.py
 	@$(BIN)/python benchmarks/convergence.py
+	@$(BIN)/python benchmarks/end_to_end.py --quick
 ifdef DATA
 	@$(BIN)/python benchmarks/cold_start.py --data "$(DATA)"
 	@$(BIN)/python benchmarks/spot_price_drift.py --data "$(DATA)"

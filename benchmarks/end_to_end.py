@@ -65,7 +65,9 @@ def measure(*, quick: bool) -> dict[str, Any]:
     rows: list[Any] = []
     runs: dict[Place, list[dict[str, float]]] = {place: [] for place in NOT_PROBED}
     known: dict[int, list[float]] = {batch: [] for batch in TRAINED_BATCHES}
+    loads = []
     for number, seed in enumerate(SEEDS):
+        loads.append(os.getloadavg()[0])
         if number == 0 or not quick:
             rows += [probe(place, quick=quick) for place in PROBED]
             for batch in TRAINED_BATCHES:
@@ -75,8 +77,10 @@ def measure(*, quick: bool) -> dict[str, Any]:
     samples = {batch: statistics.fmean(values) for batch, values in known.items()}
     return {
         "target_loss": TARGET,
+        "load_averages": loads,
+        "cores": os.cpu_count(),
         "probes": [
-            {"workers": row.nodes, "gpu_batch": row.gpu_batch, "step_seconds": row.step_seconds} for row in rows
+            {"workers": row.gpus_per_node, "gpu_batch": row.gpu_batch, "step_seconds": row.step_seconds} for row in rows
         ],
         "known_samples": samples,
         "rows": [compare(place, rows, samples, runs[place]) for place in NOT_PROBED],
@@ -104,17 +108,17 @@ def compare(place: Place, rows: list[Any], samples: dict[int, float], runs: list
 
 
 def predict(place: Place, rows: list[Any], samples: dict[int, float]) -> dict[str, float]:
-    """With the models that `scav plan` uses; one process counts as a node with one slow GPU."""
+    """With the models that `scav plan` uses; a process counts as a slow GPU, so many of them as a machine."""
     from planner.models.configurations import Configurations
     from planner.models.fitted import fit_models
 
     catalog = this_machine()
     fitted = fit_models(job_with(samples), catalog, rows)
-    kind = catalog.instance_type_by_name["local"]
+    kind = catalog.instance_type_by_name[f"local.{place.workers}"]
     wanted = Configurations(
         instance_type=kind,
         gpu=catalog.gpu_of(kind),
-        nodes=np.array([place.workers]),
+        nodes=np.array([1]),
         gpu_batch=np.array([place.gpu_batch]),
         accumulation_steps=np.array([1]),
     )
@@ -138,14 +142,14 @@ def job_with(samples: dict[int, float]) -> Any:
 
 def plain_seconds(place: Place, rows: list[Any], samples: dict[int, float]) -> float:
     """What one would say without models: as many samples as ever, at the nearest probe's seconds per sample."""
-    like = [row for row in rows if row.nodes == place.workers]
+    like = [row for row in rows if row.gpus_per_node == place.workers]
     nearest = min(like, key=lambda row: abs(np.log(row.gpu_batch / place.gpu_batch)))
     steps = [row.step_seconds for row in like if row.gpu_batch == nearest.gpu_batch]
     return samples[min(samples)] * statistics.median(steps) / (place.workers * nearest.gpu_batch)
 
 
 def this_machine() -> Any:
-    """A catalogue whose only type is one core of this machine, with a data sheet that was measured."""
+    """A catalogue of what one and two processes are here, with a data sheet that was measured."""
     import torch
 
     from planner import assets
@@ -161,8 +165,10 @@ def this_machine() -> Any:
     sheet = {"memory_bandwidth_gb_per_second": bandwidth / 1e9, "dense_tflops": {"fp32": flops / 1e12}}
     gpu = catalog.gpus[0].model_copy(update={"name": "core", **sheet})
     like = next(kind for kind in catalog.instance_types if kind.gpu_count == 1 and not kind.efa_interfaces)
-    kind = like.model_copy(update={"name": "local", "gpu": "core", "measured_allreduce_gbps": None})
-    return Catalog.model_construct(**{**dict(catalog), "gpus": (gpu,), "instance_types": (kind,)})
+    kinds = [
+        like.model_copy(update={"name": f"local.{workers}", "gpu": "core", "gpu_count": workers}) for workers in (1, 2)
+    ]
+    return Catalog.model_construct(**{**dict(catalog), "gpus": (gpu,), "instance_types": tuple(kinds)})
 
 
 def fastest(work: Any, repeats: int = 10) -> float:
@@ -182,7 +188,7 @@ def probe(place: Place, *, quick: bool) -> Any:
     runner = LocalRunner(script=script, timeout_seconds=300, windows=3 if quick else 8, window_steps=10)
     asked = Probe(LOCAL, 1, place.workers, place.gpu_batch, 1, "fp32")
     row = runner.run(asked, reference_batch=TRAINED_BATCHES[0], measure_noise=False)
-    return row.model_copy(update={"nodes": place.workers, "gpus_per_node": 1})
+    return row.model_copy(update={"instance_type": f"local.{place.workers}"})
 
 
 def run_training(place: Place, seed: int) -> dict[str, float]:
@@ -284,9 +290,13 @@ def as_markdown(result: dict[str, Any]) -> str:
     lines += [f"| {' | '.join(cells(row))} |" for row in result["rows"]]
     probes = [f"{row['workers']} x {row['gpu_batch']}: {1000 * row['step_seconds']:.1f} ms" for row in result["probes"]]
     known = [f"{samples:,.0f} at batch {batch}" for batch, samples in result["known_samples"].items()]
-    return "\n".join(
-        [*lines, "", f"Probed: {', '.join(probes)}.", f"Samples to a loss of {TARGET}: {', '.join(known)}."]
-    )
+    loads = [f"{load:.1f}" for load in result["load_averages"]]
+    lines += [
+        "",
+        f"Load before each round: {', '.join(loads)} on {result['cores']} cores; far above, times say little.",
+    ]
+    lines += [f"Probed: {', '.join(probes)}.", f"Samples to a loss of {TARGET}: {', '.join(known)}."]
+    return "\n".join(lines)
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -25,10 +26,10 @@ from botocore.exceptions import (
 )
 
 from planner.catalog.refresh import Machine, RegionAnswer, network_gbps
-from planner.errors import ScavError, one_line
+from planner.errors import AwsFailed, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import date
 
 # The price list of all regions is served from a few; this one is always there.
@@ -43,6 +44,7 @@ _BAD_CREDENTIALS = [
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 ]
+_KEYS = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]
 _SERVICE_OF_OPERATION = {
     "GetProducts": "pricing",
     "GetCallerIdentity": "sts",
@@ -70,6 +72,27 @@ class Ec2(Pageable, Protocol):
 def open_session(profile: str | None) -> boto3.Session:
     with aws_errors():
         return boto3.Session(profile_name=profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Whose account: the same for what scav asks of AWS itself, and for Terraform, which runs in `environment`."""
+
+    clients: Callable[[str], Callable[[str], Any]]  # region -> service -> client
+    environment: dict[str, str]
+
+    @classmethod
+    def of_profile(cls, profile: str | None, environment: Mapping[str, str]) -> Access:
+        """Keys in the environment would go before the profile in Terraform, which would then pay from elsewhere."""
+        session = open_session(profile)
+
+        def clients(region: str) -> Callable[[str], Any]:
+            return lambda service: open_client(session, service, region)
+
+        if profile is None:
+            return cls(clients, dict(environment))
+        kept = {name: value for name, value in environment.items() if name not in _KEYS}
+        return cls(clients, {**kept, "AWS_PROFILE": profile})
 
 
 def open_ec2(session: boto3.Session, region: str) -> Ec2:
@@ -200,7 +223,7 @@ def aws_errors(region: str | None = None) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise ScavError(one_line(_explanation(error, f" in {region}" if region else ""))) from error
+        raise AwsFailed(one_line(_explanation(error, f" in {region}" if region else ""))) from error
 
 
 def _explanation(error: Exception, where: str) -> str:

@@ -2,6 +2,7 @@
 
 ScavError                 exit 1
 ├── InputError            exit 1   a file or option says something that cannot be; carries where
+├── AwsFailed             exit 1   AWS refuses, or cannot be reached
 ├── OutOfMemory           exit 1   a probe's batch size does not fit the memory; a smaller one may
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
 ├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
@@ -28,6 +29,10 @@ class InputError(ScavError):
         self.message, self.file, self.line, self.key = message, file, line, key
         place = file if line is None else f"{file}:{line}"
         super().__init__(": ".join(one_line(part) for part in (place, key, message) if part))
+
+
+class AwsFailed(ScavError):
+    """In our words, with AWS's own where they help."""
 
 
 class OutOfMemory(ScavError):

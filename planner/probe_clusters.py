@@ -22,16 +22,17 @@ from planner.models.memory import largest_batch
 from planner.plan.account import STOP_SLACK_HOURS
 from planner.plan.build import Outlook, PlanInputs
 from planner.probe_plan import Probe, batches_between, missing
-from planner.search import preference
+from planner.search import Candidate, preference
 from planner.units import format_usd
 
 NODE_COUNTS = (1, 2, 4)  # the smallest that tell the network's terms apart; time on more of them is predicted
 FAMILIES = 3
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 60, 14_400  # as templates/probe allows
-_STEPS_PER_BATCH = 300  # warm-up, eight windows of twenty, gradient noise
+_STEPS_PER_BATCH = 450  # warm-up, twice eight windows of twenty, gradient noise
 _SECONDS_PER_BATCH = 60.0  # importing, loading data, checkpoint and all-reduce
 _SAFETY = 2.0  # a cluster that takes longer than this times what is expected is ended
 _SLOW_START_SECONDS = 300.0
+_USUAL_LIMIT_SECONDS = 3600.0
 
 
 class ProbeCluster(NamedTuple):
@@ -39,6 +40,7 @@ class ProbeCluster(NamedTuple):
 
     instance_type: str
     region: str
+    zone: str
     nodes: int
     gpus_per_node: int
     gpu_batches: tuple[int, ...]
@@ -46,6 +48,7 @@ class ProbeCluster(NamedTuple):
     spot: bool
     hourly_usd: float
     highest_hourly_usd: float
+    startup_seconds: float
     expected_seconds: float
     max_seconds: int
 
@@ -67,94 +70,107 @@ class ProbeCluster(NamedTuple):
 
 
 def probe_clusters(
-    inputs: PlanInputs, outlook: Outlook, *, node_counts: Sequence[int], spot: bool, longest_seconds: float
+    inputs: PlanInputs,
+    outlook: Outlook,
+    *,
+    node_counts: Sequence[int],
+    spot: bool,
+    longest_seconds: float | None = None,
 ) -> list[ProbeCluster]:
-    """For the most promising instance families, of each the type that would be rented."""
+    """For the most promising instance families, of each the type that would be rented; all in one region.
+
+    `longest_seconds` is what the user says; otherwise it follows from what is expected.
+    """
     if max(node_counts) > max(NODE_COUNTS):
         raise InputError(f"a probe takes at most {max(NODE_COUNTS)} nodes; more are predicted", key="--nodes")
-    if not _SHORTEST_SECONDS <= longest_seconds <= _LONGEST_SECONDS:
+    if longest_seconds is not None and not _SHORTEST_SECONDS <= longest_seconds <= _LONGEST_SECONDS:
         raise InputError("a probing cluster may run between a minute and four hours", key="--max-duration")
     clusters = [
         cluster
-        for kind, region in _promising(inputs, outlook)
+        for offer in _promising(inputs, outlook)
         for nodes in node_counts
         if nodes <= inputs.job_file.job.constraints.nodes.high
-        if (cluster := _cluster(inputs, outlook, kind, region, nodes, spot, longest_seconds)) is not None
+        if (cluster := _cluster(inputs, outlook, offer, nodes, spot, longest_seconds)) is not None
     ]
     return sorted(clusters, key=lambda cluster: (cluster.max_usd, cluster.instance_type, cluster.nodes))
 
 
-def _promising(inputs: PlanInputs, outlook: Outlook) -> list[tuple[InstanceType, str]]:
+def _promising(inputs: PlanInputs, outlook: Outlook) -> list[Candidate]:
+    """The best of each family; those with measurements first, so that what was begun is finished.
+
+    A VPC is in one region, so all are in that of the best.
+    """
     objective = inputs.job_file.job.objective_or_default
-    best: dict[str, tuple[InstanceType, str]] = {}
-    for row in sorted(outlook.found.finalists, key=lambda row: preference(row, objective)):
-        kind = inputs.catalog.instance_type_by_name[row.instance_type]
-        best.setdefault(kind.family, (kind, row.region))
+    ranked = sorted(outlook.found.finalists, key=lambda row: preference(row, objective))
+    probed = {row.instance_type for row in inputs.measurements}
+    best: dict[str, Candidate] = {}
+    for row in sorted(ranked, key=lambda row: row.instance_type not in probed):
+        if row.region == ranked[0].region:
+            best.setdefault(row.instance_type.partition(".")[0], row)
     return list(best.values())[:FAMILIES]
 
 
 def _cluster(
-    inputs: PlanInputs,
-    outlook: Outlook,
-    kind: InstanceType,
-    region: str,
-    nodes: int,
-    spot: bool,
-    longest_seconds: float,
+    inputs: PlanInputs, outlook: Outlook, offer: Candidate, nodes: int, spot: bool, longest_seconds: float | None
 ) -> ProbeCluster | None:
-    """None when no allowed batch fits so many GPUs."""
-    job, catalog = inputs.job_file.job, inputs.catalog
-    batches = _batches(job, nodes, kind.gpu_count, largest_batch(catalog.gpu_of(kind), job.workload))
-    if not batches:
+    """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
+    job, kind = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
+    gpu = inputs.catalog.gpu_of(kind)
+    batches = _batches(job, nodes, kind.gpu_count, largest_batch(gpu, job.workload))
+    prices = _hourly_usd(inputs, offer, spot)
+    if not batches or prices is None:
         return None
     configurations = Configurations(
         instance_type=kind,
-        gpu=catalog.gpu_of(kind),
+        gpu=gpu,
         nodes=np.full(len(batches), nodes),
         gpu_batch=np.array(batches),
         accumulation_steps=np.ones(len(batches), dtype=np.int64),
     )
+    startup = outlook.models.overheads.startup_seconds
     steps = float(outlook.models.step_time.predict(configurations).p50.sum()) * _STEPS_PER_BATCH
-    expected = outlook.models.overheads.startup_seconds + steps + _SECONDS_PER_BATCH * len(batches)
-    on_demand, as_bought = _node_usd(inputs, kind, region, spot)
-    volume = _volume_usd(inputs, region)
+    expected = startup + steps + _SECONDS_PER_BATCH * len(batches)
+    longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)
     return ProbeCluster(
         instance_type=kind.name,
-        region=region,
+        region=offer.region,
+        zone=offer.zone,
         nodes=nodes,
         gpus_per_node=kind.gpu_count,
         gpu_batches=batches,
         precision=job.workload.precision,
         spot=spot,
-        hourly_usd=nodes * (as_bought + volume),
-        highest_hourly_usd=nodes * (on_demand + volume),
+        hourly_usd=nodes * prices[0],
+        highest_hourly_usd=nodes * prices[1],
+        startup_seconds=startup,
         expected_seconds=expected,
-        max_seconds=math.ceil(min(_SAFETY * expected + _SLOW_START_SECONDS, longest_seconds) / 60) * 60,
+        max_seconds=math.ceil(longest / 60) * 60,
     )
 
 
 def _batches(job: Job, nodes: int, gpus_per_node: int, fitting: int) -> tuple[int, ...]:
-    """Three on one node, which separate a step's fixed part from its samples; the ends on more."""
+    """Three on one node, which separate a step's fixed part from its samples; the ends on more.
+
+    Where the job would accumulate gradients the range begins with what fits at once: more steps take as much longer.
+    """
     allowed, gpus = job.workload.global_batch, nodes * gpus_per_node
-    low, high = -(-allowed.low // gpus), min(allowed.high // gpus, fitting)
-    if high < 1 or low > high:
+    high = min(allowed.high // gpus, fitting)
+    low = min(-(-allowed.low // gpus), high)
+    if high < 1:
         return ()
     return batches_between(low, high) if nodes == 1 else tuple(dict.fromkeys((low, high)))
 
 
-def _node_usd(inputs: PlanInputs, kind: InstanceType, region: str, spot: bool) -> tuple[float, float]:
-    """On demand, which bounds it, and as bought: on spot in the cheapest zone."""
-    offer = next(offer for offer in inputs.catalog.offers_by_type[kind.name] if offer.region == region)
-    on_demand = offer.on_demand_usd or 0.0
-    prices = [price for price in offer.spot_usd.values() if price is not None]
-    if spot and not prices:
-        raise InputError(f"{kind.name} is not sold as spot in {region}", key="--spot")
-    return on_demand, min(prices) if spot else on_demand
-
-
-def _volume_usd(inputs: PlanInputs, region: str) -> float:
-    monthly = next(row.volume_usd_per_gib_month for row in inputs.catalog.regions if row.name == region)
-    return root_volume_gib(inputs.job_file.job.workload.checkpoint_bytes_or_default) * monthly / HOURS_PER_MONTH
+def _hourly_usd(inputs: PlanInputs, offer: Candidate, spot: bool) -> tuple[float, float] | None:
+    """A node with its volume: as bought, and on demand, which bounds it."""
+    sold = next(row for row in inputs.catalog.offers_by_type[offer.instance_type] if row.region == offer.region)
+    as_bought = sold.spot_usd.get(offer.zone) if spot else sold.on_demand_usd
+    if as_bought is None or sold.on_demand_usd is None:
+        return None
+    monthly = next(row.volume_usd_per_gib_month for row in inputs.catalog.regions if row.name == offer.region)
+    gib = root_volume_gib(inputs.job_file.job.workload.checkpoint_bytes_or_default)
+    volume = gib * monthly / HOURS_PER_MONTH
+    return as_bought + volume, sold.on_demand_usd + volume
 
 
 def still_to_measure(clusters: Iterable[ProbeCluster], measurements: Sequence[Measurement]) -> list[ProbeCluster]:
@@ -173,7 +189,7 @@ def refuse_too_small_a_cap(clusters: Sequence[ProbeCluster], max_usd: float) -> 
         raise InputError(f"{message}{format_usd(cheapest.max_usd)}", key="--max-cost")
 
 
-def workspace_values(
+def probe_variables(
     job: Job, cluster: ProbeCluster, kind: InstanceType, command: Sequence[str], run_id: str
 ) -> dict[str, Any]:
     """The root variables of templates/probe."""
@@ -183,6 +199,7 @@ def workspace_values(
     return {
         "region": cluster.region,
         "run_id": run_id,
+        "availability_zone_id": cluster.zone,
         "instance_type": cluster.instance_type,
         "node_count": cluster.nodes,
         "gpus_per_node": cluster.gpus_per_node,
@@ -205,8 +222,13 @@ def workspace_values(
 
 def sweep_command(cluster: ProbeCluster, reference_batch: int, command: Sequence[str]) -> list[str]:
     """What torchrun starts on every node: the job's own script, once per batch size."""
-    batches = ",".join(str(batch) for batch in cluster.gpu_batches)
-    return ["-m", "probes.sweep", "--batches", batches, "--reference-batch", str(reference_batch), "--", *command]
+    seconds = max((cluster.max_seconds - cluster.startup_seconds) / len(cluster.gpu_batches), _SHORTEST_SECONDS)
+    options = {
+        "--batches": ",".join(str(batch) for batch in cluster.gpu_batches),
+        "--reference-batch": str(reference_batch),
+        "--seconds-per-batch": str(math.floor(seconds)),
+    }
+    return ["-m", "probes.sweep", *(word for option in options.items() for word in option), "--", *command]
 
 
 def missing_answers(job: Job, command: Sequence[str]) -> list[str]:

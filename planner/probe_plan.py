@@ -60,9 +60,7 @@ def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> lis
     measured: set[Probe] = set()
     too_large: dict[Probe, int] = {}
     for row in measurements:
-        probe = Probe(
-            row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision
-        )
+        probe = probe_of(row)
         measured.add(probe)
         if row.out_of_memory_at is not None:
             shape = probe._replace(gpu_batch=1)
@@ -72,3 +70,13 @@ def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> lis
         for probe in probes
         if probe not in measured and probe.gpu_batch < too_large.get(probe._replace(gpu_batch=1), probe.gpu_batch + 1)
     ]
+
+
+def not_in(known: Iterable[Measurement], rows: Iterable[Measurement]) -> list[Measurement]:
+    """Rows of configurations that are not known yet."""
+    measured = {probe_of(row) for row in known}
+    return [row for row in rows if probe_of(row) not in measured]
+
+
+def probe_of(row: Measurement) -> Probe:
+    return Probe(row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision)

@@ -82,6 +82,14 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def has_room_for(extra_bytes: float) -> bool:
+    """Whether a GPU could hold that much beside the fullest moment so far; of host memory there is enough."""
+    if not torch.cuda.is_available():
+        return True
+    free, _ = torch.cuda.mem_get_info()
+    return free + torch.cuda.memory_reserved() - torch.cuda.max_memory_allocated() > extra_bytes
+
+
 def _timed(work: Callable[[], Any]) -> float:
     cluster.wait_for_device()
     start = time.perf_counter()

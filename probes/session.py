@@ -24,6 +24,7 @@ from probes.settings import Settings
 LONGEST_WARM_UP = 3 * windows.WARM_UP_STEPS
 MOST_NOISE_GROUPS = 64
 LEAST_NOISE_GROUPS = 8
+NOISE_COPIES = 4  # of the parameters in fp32: as they were, a gradient, the sum of gradients, their mean
 
 
 class ProbeFinished(SystemExit):
@@ -125,10 +126,13 @@ class Session:
         counted = sum(len(w) for kind in (self._with_sync, self._without_sync) for w in kind.finished)
         self.data_wait = self.instrument.data_wait_seconds / counted
         self.peak_memory_bytes = parting.peak_memory_bytes()  # of training: what follows keeps copies of its own
-        if not self.settings.measure_noise:
+        parameters = self.instrument.parameters()
+        copies = NOISE_COPIES * sum(4 * parameter.numel() for parameter in parameters)
+        # A batch that fills the memory fits, though it leaves no room for the noise: smaller ones tell that.
+        (too_full,) = cluster.any_of([not parting.has_room_for(copies)], self.place)
+        if too_full or not self.settings.measure_noise:
             self._finish(None)
         self._phase = "noise"
-        parameters = self.instrument.parameters()
         if dist.is_initialized():  # windows without communication let the processes drift apart
             for parameter in parameters:
                 dist.broadcast(parameter.data, src=0)

@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -117,6 +118,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     options.script = options.script[1:] if options.script[:1] == ["--"] else options.script
     if not options.script:
         parser.error("no script")
+    now = time.time()
+    options.seconds_before = now - float(os.environ.get("SCAV_NODE_BOOTED", now))
     return options
 
 
@@ -170,6 +173,8 @@ def _try(options: argparse.Namespace, order: dict[str, Any], place: Place, store
         "MASTER_ADDR": "127.0.0.1",  # without torchrun there is nobody else
         **os.environ,
         **settings.to_environment(workers=place.world_size, reference_batch=options.reference_batch),
+        # A real run also waits for the machine and its image, which every size after the first found there.
+        "SCAV_PROBE_STARTED": repr(time.time() - options.seconds_before),
         # Fresh processes meet in a store of their own: torchrun's still knows the addresses of those before.
         "MASTER_PORT": str(order["port"]),
         "TORCHELASTIC_USE_AGENT_STORE": "False",

@@ -53,7 +53,7 @@ def run_trial(
     finally:
         _end(process)
     reader.join(timeout=5)
-    report = given_up or _report(process.returncode, output, lines)
+    report = _recorded(output) or given_up or _exit_report(process.returncode, lines)
     if report.outcome in (OUT_OF_MEMORY, FAILED, TIMED_OUT):
         return Report(report.outcome, report.reason, store.add(_ALARM, 1))
     return report
@@ -81,11 +81,15 @@ def _wait(process: subprocess.Popen[str], store: Store, seconds: float) -> Repor
     return None
 
 
-def _report(code: int, output: Path, lines: Sequence[str]) -> Report:
-    """The record counts even if the process crashed afterwards."""
+def _recorded(output: Path) -> Report | None:
+    """The record counts even if the process crashed afterwards, or hung while it took leave of the others."""
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         record = json.loads(output.read_text(encoding="utf-8"))
         return Report(record["outcome"], record.get("reason", ""), record=record)
+    return None
+
+
+def _exit_report(code: int, lines: Sequence[str]) -> Report:
     if code == 0:
         return Report(ENDED)  # only the first process writes a record
     how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"

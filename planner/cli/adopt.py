@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.confirm import confirm_spending
 from planner.cli.options import workspace_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @click.command("adopt")
@@ -25,18 +21,22 @@ def command(workspace: Path, profile: str | None, yes: bool) -> None:
     plan is applied to its end; `terraform destroy` then knows everything. An apply that was interrupted with Ctrl-C
     needs none of this.
     """
+    import os
     import tempfile
 
     from planner import store
     from planner.adopt import adopting_plan
+    from planner.aws import Access, aws_errors
     from planner.terraform import Workspace
 
     plan = store.load_plan(workspace)
-    terraform = Workspace(workspace)
+    access = Access.of_profile(profile, os.environ)
+    terraform = Workspace(workspace, environment=access.environment)
     terraform.init()
     with (
         tempfile.TemporaryDirectory(prefix="scav-adopt-") as folder,
-        adopting_plan(terraform, Path(folder) / "adopt.tfplan", _clients(plan.choice.region, profile)) as adoption,
+        aws_errors(plan.choice.region),
+        adopting_plan(terraform, Path(folder) / "adopt.tfplan", access.clients(plan.choice.region)) as adoption,
     ):
         if not adoption.found:
             click.echo(f"Nothing to adopt: whatever exists of {workspace} is in its state")
@@ -50,10 +50,3 @@ def command(workspace: Path, profile: str | None, yes: bool) -> None:
         confirm_spending(what, plan.estimate.usd.max, yes=yes)
         applied = terraform.apply(adoption.plan)
     click.echo(f"{workspace} is whole again: {len(adoption.found)} adopted, {applied.added} added")
-
-
-def _clients(region: str, profile: str | None) -> Callable[[str], Any]:
-    from planner import aws
-
-    session = aws.open_session(profile)
-    return lambda service: aws.open_client(session, service, region)

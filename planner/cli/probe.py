@@ -24,7 +24,7 @@ _PLACES_OF_OPTION = {
     "yes": ("aws",),
 }
 _NODES = {"container": (1, 2), "aws": (1, 2, 4)}
-_MAX_DURATION = {"local": "10min", "container": "10min", "aws": "1h"}
+_MAX_DURATION = "10min"
 
 
 @click.command("probe", context_settings={"ignore_unknown_options": False})
@@ -63,7 +63,10 @@ _MAX_DURATION = {"local": "10min", "container": "10min", "aws": "1h"}
 )
 @click.option("--spot", is_flag=True, help="On aws: measure on spot nodes.")
 @click.option("--max-cost", default="$25", show_default=True, help="On aws: never spend more, whatever happens.")
-@click.option("--max-duration", help="End a probe, on aws a cluster, that takes longer. [default: 10min, on aws 1h]")
+@click.option(
+    "--max-duration",
+    help="End a probe, on aws a cluster, that takes longer. [default: 10min, on aws about twice what is expected]",
+)
 @click.option(
     "--patience",
     default="10min",
@@ -103,7 +106,7 @@ def command(
     fails or is interrupted; what a killed scav left behind, the next `scav probe` destroys first.
     """
     from planner import store
-    from planner.cli.probe_aws import AwsOptions, clean_up, probe_on_aws
+    from planner.cli.probe_aws import AwsOptions, clean_up, list_leftovers, probe_on_aws
     from planner.cli.probe_here import HereOptions, probe_here
     from planner.errors import InputError
     from planner.units import parse_hours, parse_usd
@@ -116,12 +119,13 @@ def command(
         except ValueError as error:
             raise InputError(str(error), key=key) from None
 
-    longest_seconds = 3600 * parsed(parse_hours, "--max-duration", max_duration or _MAX_DURATION[place])
-    job_file = store.load_job(job, {})
-    if not dry_run:
-        cleaned = clean_up(Path(job_file.file).parent, job_file.job, profile)
-        if cleanup or cleaned:
-            click.echo(f"{cleaned} clusters of earlier probes destroyed", err=True)
+    longest_seconds = 3600 * parsed(parse_hours, "--max-duration", max_duration or _MAX_DURATION)
+    folder = Path(store.load_job(job, {}).file).parent
+    if dry_run:
+        for leftover in list_leftovers(folder):
+            click.echo(f"{leftover} would be destroyed: an earlier probe left it behind")
+    elif (cleaned := clean_up(folder, profile)) or cleanup:
+        click.echo(f"{cleaned} clusters of earlier probes destroyed", err=True)
     if cleanup:
         return
     if place == "aws":
@@ -133,7 +137,7 @@ def command(
                 instance_types=instance_types,
                 spot=spot,
                 max_usd=parsed(parse_usd, "--max-cost", max_cost),
-                longest_seconds=longest_seconds,
+                longest_seconds=longest_seconds if max_duration else None,
                 patience_seconds=3600 * parsed(parse_hours, "--patience", patience),
                 profile=profile,
                 dry_run=dry_run,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,13 +14,12 @@ from planner.cli.inputs import load_inputs
 from planner.cli.probe_table import probe_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from planner.job import Job
     from planner.measurements import Measurement
     from planner.plan import PlanInputs
     from planner.probe_clusters import ProbeCluster
-    from planner.runners.aws.cluster import ClusterRunner, Measured
+    from planner.runners.aws.cluster import ClusterRunner, Identity
 
 
 class AwsOptions(NamedTuple):
@@ -31,7 +30,7 @@ class AwsOptions(NamedTuple):
     instance_types: tuple[str, ...]
     spot: bool
     max_usd: float
-    longest_seconds: float
+    longest_seconds: float | None
     patience_seconds: float
     profile: str | None
     dry_run: bool
@@ -53,7 +52,7 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
         longest_seconds=options.longest_seconds,
     )
     if not clusters:
-        raise ScavError("no instance type of the catalogue can run this job: scav plan says why")
+        raise ScavError("no instance type of the catalogue can be probed for this job: scav plan may say why")
     to_do = still_to_measure(clusters, inputs.measurements)
     _say(f"{len(clusters)} clusters on aws, {len(clusters) - len(to_do)} measured before")
     if not to_do:
@@ -66,124 +65,147 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
     command = options.command or inputs.job_file.job.run.command
     if missing := missing_answers(inputs.job_file.job, command):
         raise InputError(f"set {', '.join(missing)} to probe on AWS", file=inputs.job_file.file)
-    runner = _runner(options, to_do[0].region)
+    _check_access(options.profile, to_do[0].region)
     most = min(options.max_usd, sum(cluster.max_usd for cluster in to_do))
     confirm_spending(
         f"Rents up to {len(to_do)} clusters, one after the other, and destroys each.", most, yes=options.yes
     )
-    campaign = _Campaign(inputs=inputs, folder=Path(inputs.job_file.file).parent, command=command, runner=runner)
-    campaign.run(to_do, options.max_usd)
+    _measure_all(inputs, to_do, command, options)
 
 
-def clean_up(folder: Path, job: Job, profile: str | None) -> int:
+def clean_up(folder: Path, profile: str | None) -> int:
     """Destroys what earlier probes left in this job's folder and keeps what they had measured; how many there were."""
-    from planner.runners.aws.cluster import salvaged
-    from planner.runners.aws.teardown import PROBES_FOLDER, leftovers, probing, tear_down
+    from planner.runners.aws.teardown import PROBES_FOLDER, leftovers, probing
 
     probes = folder / PROBES_FOLDER
     if not leftovers(probes):
         return 0
-    with probing(probes):
-        found, clients = leftovers(probes), _clients(profile)
+    notebook = _Notebook(folder)
+    with probing(probes), _runner(profile, notebook, patience_seconds=0.0) as runner:
+        found = leftovers(probes)
         for workspace in found:
-            records, instance_type = salvaged(workspace, clients)
-            _append(records, instance_type, job, folder, usd=None)
-            tear_down(workspace, clients, say=_say)
+            runner.collect_and_destroy(workspace)
+            runner.interrupts.raise_if_received()
     return len(found)
 
 
-def _runner(options: AwsOptions, region: str) -> ClusterRunner:
-    """With credentials that work, or one line before anything is created."""
+def list_leftovers(folder: Path) -> list[str]:
+    from planner.runners.aws.teardown import PROBES_FOLDER, leftovers
+
+    return [str(path) for path in leftovers(folder / PROBES_FOLDER)]
+
+
+def _check_access(profile: str | None, region: str) -> None:
+    """Credentials that work and a Terraform, or one line before anything is created."""
     from planner import aws
-    from planner.runners.aws.cluster import ClusterRunner
     from planner.terraform import find_executable
 
     find_executable()
-    account = aws.fetch_account(aws.open_session(options.profile), region)
-    _say(f"AWS account {account}, {region}")
-    return ClusterRunner(
-        clients=_clients(options.profile),
-        say=_say,
-        first_report_seconds=options.patience_seconds,
-        poll_seconds=float(os.environ.get("SCAV_POLL_SECONDS", "10")),
-    )
+    _say(f"AWS account {aws.fetch_account(aws.open_session(profile), region)}, {region}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Campaign:
-    """All clusters of one command."""
+@contextlib.contextmanager
+def _runner(profile: str | None, notebook: _Notebook, *, patience_seconds: float) -> Iterator[ClusterRunner]:
+    from planner.aws import Access
+    from planner.runners.aws.cluster import ClusterRunner
+    from planner.runners.aws.interrupts import Interrupts
 
-    inputs: PlanInputs
-    folder: Path
-    command: tuple[str, ...]
-    runner: ClusterRunner
-
-    def run(self, clusters: Sequence[ProbeCluster], max_usd: float) -> None:
-        """Cheapest first, as long as the next one's maximum is within what is left."""
-        from planner.errors import ScavError
-        from planner.runners.aws.report import NoCapacity
-        from planner.runners.aws.teardown import PROBES_FOLDER, probing
-        from planner.units import format_usd
-
-        spent = 0.0
-        rows: list[Measurement] = []
-        skipped: list[str] = []
-        with probing(self.folder / PROBES_FOLDER):
-            for cluster in clusters:
-                if spent + cluster.max_usd > max_usd:
-                    skipped.append(f"{cluster.name}: could exceed --max-cost")
-                    continue
-                measured = self._measure(cluster, max_usd - spent)
-                spent += measured.usd
-                rows += _append(
-                    measured.records, cluster.instance_type, self.inputs.job_file.job, self.folder, usd=measured.usd
-                )
-                _say(f"{cluster.name}: destroyed; cost about {format_usd(measured.usd)}")
-                if isinstance(measured.failure, NoCapacity):
-                    skipped.append(f"{cluster.name}: {measured.failure}")
-                elif measured.failure is not None:
-                    raise measured.failure
-        for reason in skipped:
-            _say(f"Not measured: {reason}")
-        if not rows:
-            raise ScavError("nothing was measured")
-        click.echo("\n".join(probe_table(rows)))
-        click.echo(f"\n{len(rows)} measurements added for about {format_usd(spent)}; everything is destroyed.")
-
-    def _measure(self, cluster: ProbeCluster, max_usd: float) -> Measured:
-        import secrets
-
-        from planner import assets
-        from planner.probe_clusters import workspace_values
-        from planner.render import MODULE, PROBE_WORKSPACE, render_probe
-        from planner.runners.aws.teardown import PROBES_FOLDER
-
-        job = self.inputs.job_file.job
-        run_id = f"{job.name}-{secrets.token_hex(3)}"  # two people may probe the same job in one account
-        kind = self.inputs.catalog.instance_type_by_name[cluster.instance_type]
-        files = render_probe(
-            workspace_values(job, cluster, kind, self.command, run_id),
-            templates=assets.load_templates(PROBE_WORKSPACE),
-            module=assets.load_module(MODULE),
+    with Interrupts() as interrupts:
+        yield ClusterRunner(
+            access=Access.of_profile(profile, os.environ),
+            interrupts=interrupts,
+            say=_say,
+            keep=notebook.add,
+            first_report_seconds=patience_seconds,
+            poll_seconds=_poll_seconds(),
         )
-        return self.runner.run(cluster, self.folder / PROBES_FOLDER / run_id, files, max_usd)
 
 
-def _append(
-    records: Sequence[dict[str, Any]], instance_type: str, job: Job, folder: Path, *, usd: float | None
-) -> list[Measurement]:
-    """The cluster's cost is shared out among what came of it."""
-    from planner import store
-    from planner.runners.aws.report import measurements_of
+def _poll_seconds() -> float:
+    from planner.errors import InputError
 
-    rows, failures = measurements_of(records, instance_type, job.workload.precision, job.run.image)
-    share = None if usd is None or not rows else round(usd / len(rows), 6)
-    priced = [row.model_copy(update={"probe_usd": share}) for row in rows]
-    for row in priced:
-        store.append_line(folder / store.MEASUREMENTS_FILE, row.model_dump_json(exclude_defaults=True))
-    for reason in failures:
-        _say(f"{instance_type}: {reason}")
-    return priced
+    try:
+        return float(os.environ.get("SCAV_POLL_SECONDS", "10"))
+    except ValueError:
+        raise InputError("not a number of seconds", key="SCAV_POLL_SECONDS") from None
+
+
+class _Notebook:
+    """Measurements go to the file as they come; their cluster's cost is shared out among them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.added: list[Measurement] = []
+
+    def add(self, rows: Sequence[Measurement], usd: float) -> None:
+        from planner import store
+        from planner.probe_plan import not_in
+
+        file = self.folder / store.MEASUREMENTS_FILE
+        for row in not_in(store.load_measurements(file)[0].rows, rows):
+            priced = row.model_copy(update={"probe_usd": round(usd / len(rows), 6)} if usd else {})
+            store.append_line(file, priced.model_dump_json(exclude_defaults=True))
+            self.added.append(priced)
+
+
+def _measure_all(
+    inputs: PlanInputs, clusters: Sequence[ProbeCluster], command: tuple[str, ...], options: AwsOptions
+) -> None:
+    """Cheapest first, as long as the next one's maximum is within what is left."""
+    from planner.errors import ScavError
+    from planner.runners.aws.report import NoCapacity
+    from planner.runners.aws.teardown import PROBES_FOLDER, probing
+    from planner.units import format_usd
+
+    folder = Path(inputs.job_file.file).parent
+    notebook, spent = _Notebook(folder), 0.0
+    skipped: list[str] = []
+    with (
+        probing(folder / PROBES_FOLDER),
+        _runner(options.profile, notebook, patience_seconds=options.patience_seconds) as runner,
+    ):
+        for cluster in clusters:
+            if spent + cluster.max_usd > options.max_usd:
+                skipped.append(f"{cluster.name}: could exceed --max-cost")
+                continue
+            outcome = runner.run(
+                cluster, *_workspace(inputs, cluster, command, folder / PROBES_FOLDER), options.max_usd - spent
+            )
+            spent += outcome.usd
+            _say(f"{cluster.name}: destroyed; cost at most {format_usd(outcome.usd)}")
+            if isinstance(outcome.failure, NoCapacity):
+                skipped.append(f"{cluster.name}: {outcome.failure}")
+            elif outcome.failure is not None:
+                raise outcome.failure
+            runner.interrupts.raise_if_received()
+    for reason in skipped:
+        _say(f"Not measured: {reason}")
+    if not notebook.added:
+        raise ScavError("nothing was measured")
+    click.echo("\n".join(probe_table(notebook.added)))
+    cost = format_usd(spent)
+    click.echo(f"\n{len(notebook.added)} measurements added for at most {cost}; everything is destroyed.")
+
+
+def _workspace(
+    inputs: PlanInputs, cluster: ProbeCluster, command: tuple[str, ...], probes: Path
+) -> tuple[Path, dict[str, str], Identity]:
+    import secrets
+
+    from planner import assets
+    from planner.probe_clusters import probe_variables
+    from planner.render import MODULE, PROBE_WORKSPACE, render_probe
+    from planner.runners.aws.cluster import Identity
+
+    job = inputs.job_file.job
+    run_id = f"{job.name}-{secrets.token_hex(3)}"  # two people may probe the same job in one account
+    kind = inputs.catalog.instance_type_by_name[cluster.instance_type]
+    files = render_probe(
+        probe_variables(job, cluster, kind, command, run_id),
+        templates=assets.load_templates(PROBE_WORKSPACE),
+        module=assets.load_module(MODULE),
+    )
+    return probes / run_id, files, Identity(kind.name, cluster.region, cluster.precision, job.run.image)
 
 
 def _price_table(clusters: Sequence[ProbeCluster]) -> list[str]:
@@ -215,12 +237,6 @@ def _cap_in_words(clusters: Sequence[ProbeCluster], max_usd: float) -> str:
     return f"Within --max-cost {format_usd(max_usd)}: {allowed} of {len(clusters)}, as far as the others leave enough."
 
 
-def _clients(profile: str | None) -> Callable[[str], Callable[[str], Any]]:
-    from planner import aws
-
-    session = aws.open_session(profile)
-    return lambda region: lambda service: aws.open_client(session, service, region)
-
-
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    with contextlib.suppress(OSError):  # nobody reads any more: no reason to leave a cluster running
+        click.echo(line, err=True)

@@ -2,9 +2,11 @@
 
 from planner.terraform.events import Diagnostic, Progress
 from planner.terraform.executable import Executable, fetch_version, find_executable
+from planner.terraform.process import ENDING_SIGNALS
 from planner.terraform.workspace import Applied, Output, PlanFile, Workspace
 
 __all__ = [
+    "ENDING_SIGNALS",
     "Applied",
     "Diagnostic",
     "Executable",

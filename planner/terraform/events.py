@@ -92,9 +92,15 @@ def shown_progress(title: str) -> Iterator[Callable[[Progress], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     step = TextColumn("{task.fields[current]}", markup=False)
     hidden = not console.is_terminal or bool(os.environ.get("CI"))
-    with Bars(*columns, step, console=console, transient=True, disable=hidden) as bars:
-        task = bars.add_task(title, total=None, current="")
+    bars = Bars(*columns, step, console=console, transient=True, disable=hidden)
+    task = bars.add_task(title, total=None, current="")
+    with contextlib.suppress(OSError):  # a terminal that was closed is no reason to stop half way
+        bars.start()
+    try:
         yield lambda now: bars.update(task, completed=now.done, total=now.total or None, current=now.current)
+    finally:
+        with contextlib.suppress(OSError):
+            bars.stop()
 
 
 def _action(event: Event, key: str) -> str:

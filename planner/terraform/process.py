@@ -19,9 +19,10 @@ from types import FrameType
 from typing import BinaryIO
 
 POLL_SECONDS = 0.1
-ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 FIRST = "Stopping: Terraform finishes what it has begun and saves its state"
 AGAIN = "waiting for Terraform to save its state"
+LATER = "Stopping as soon as this is destroyed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Ended:
     stdout: str
     stderr: str
     interrupted: bool
+    signals: tuple[int, ...] = ()
 
 
 def run_to_its_end(
@@ -39,8 +41,26 @@ def run_to_its_end(
     environment: Mapping[str, str],
     on_line: Callable[[str], None],
     say: Callable[[str], None],
+    interruptible: bool = True,
 ) -> Ended:
-    """Calls `on_line` for each line of stdout as it comes; `say` when the user asks to stop."""
+    """Calls `on_line` for each line of stdout as it comes; `say` when the user asks to stop.
+
+    What is not `interruptible` hears nothing of that: the signal is raised again when it has ended.
+    """
+    ended = _run(command, folder, environment, on_line, say, interruptible)
+    if ended.signals and not interruptible:
+        signal.raise_signal(ended.signals[0])
+    return ended
+
+
+def _run(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    on_line: Callable[[str], None],
+    say: Callable[[str], None],
+    interruptible: bool,
+) -> Ended:
     with tempfile.TemporaryDirectory(prefix="scav-terraform-") as scratch, _counted_signals() as received:
         out, err = Path(scratch, "stdout"), Path(scratch, "stderr")
         with out.open("wb") as stdout, err.open("wb") as stderr, out.open("rb") as reader:
@@ -54,14 +74,15 @@ def run_to_its_end(
                 start_new_session=True,
             )
             try:
-                _follow(process, reader, received, on_line, say)
+                _follow(process, reader, received, on_line, say, interruptible)
             finally:  # also when showing progress fails: never leave it alone with half a cluster
-                _stop_and_wait(process, already_asked=bool(received))
+                _stop_and_wait(process, already_asked=bool(received) or not interruptible)
         return Ended(
             return_code=process.returncode,
             stdout=out.read_text(encoding="utf-8", errors="replace"),
             stderr=err.read_text(encoding="utf-8", errors="replace"),
-            interrupted=bool(received),
+            interrupted=bool(received) and interruptible,
+            signals=tuple(received),
         )
 
 
@@ -71,6 +92,7 @@ def _follow(
     received: list[int],
     on_line: Callable[[str], None],
     say: Callable[[str], None],
+    interruptible: bool,
 ) -> None:
     answered, rest, running = 0, b"", True
     while running:
@@ -81,9 +103,10 @@ def _follow(
         for line in lines if running else [*lines, *([rest] if rest else [])]:
             on_line(line.decode("utf-8", errors="replace"))
         while answered < len(received):
-            if answered == 0 and running:
+            if answered == 0 and running and interruptible:
                 process.send_signal(signal.SIGINT)
-            say(AGAIN if answered else FIRST)
+            first = FIRST if interruptible else LATER
+            say(AGAIN if answered else first)
             answered += 1
 
 
@@ -104,9 +127,8 @@ def _counted_signals() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    numbers = [getattr(signal, name) for name in ENDING_SIGNALS if hasattr(signal, name)]
     # nohup and a pipeline's `&` let a program ignore a signal on purpose: it stays ignored.
-    caught = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    caught = [number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in caught}
     try:
         yield received

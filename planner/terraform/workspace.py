@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -71,6 +72,7 @@ class Workspace:
         environment: Mapping[str, str] | None = None,
         watch: Callable[[Progress], None] | None = None,
         lock_timeout: str = "0s",
+        interruptible: bool = True,
     ):
         if not folder.is_dir():
             raise InputError("no such folder", file=str(folder))
@@ -79,6 +81,7 @@ class Workspace:
         self._environment = {**(os.environ if environment is None else environment), **AUTOMATION}
         self._watch = watch
         self._lock_timeout = lock_timeout  # how long to wait for another Terraform that is at work here
+        self._interruptible = interruptible  # else a signal is raised when the command has ended
         # It only writes command lines. A state file that does not exist keeps it from reading the real one.
         self._builder = CommandBuilder(working_dir=str(folder), state=".terraform/none")
 
@@ -126,6 +129,10 @@ class Workspace:
         _, events = self._stream("destroy", "could not destroy everything", auto_approve=IsFlagged)
         return Applied(warnings=diagnostics(events), **_summary(events, "destroy"))
 
+    def push_state(self, file: Path) -> None:
+        """Makes this file the state, if it is of the same lineage and newer."""
+        self._run("state push", "could not restore its state", str(file.resolve()), takes_input=False)
+
     def outputs(self) -> dict[str, Output]:
         ended = self._run("output", "could not read the outputs", json=IsFlagged, takes_input=False)
         found = self._parsed(ended, "output")
@@ -143,7 +150,8 @@ class Workspace:
                 events.append(parse_event(line))
                 if (after := now.after(events[-1])) != now:
                     now = after
-                    watch(now)
+                    with contextlib.suppress(OSError):  # a terminal that was closed is no reason to stop half way
+                        watch(now)
 
             expected = (NO_CHANGES, CHANGES) if command == "plan" else (0,)
             ended = self._execute(
@@ -178,6 +186,7 @@ class Workspace:
                 environment=self._environment,
                 on_line=on_line,
                 say=_say,
+                interruptible=self._interruptible,
             )
         except OSError as error:
             raise ScavError(f"cannot run {self.executable.command[0]}: {error.strerror}") from None
@@ -221,4 +230,5 @@ def _plain(ended: Ended) -> str:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from probes import parting  # noqa: E402
 from probes.noise import GradientCollector, GradientGroup, NoiseEstimate, estimate  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -76,6 +77,7 @@ def test_processes_equal_micro_batches(processes: int, tmp_path: Path) -> None:
 import json, sys
 import torch.distributed as dist
 from probes.cluster import join, this_place
+from probes import parting  # noqa: E402
 from probes.noise import GradientCollector
 place = this_place()
 join(place)
@@ -143,3 +145,14 @@ def test_gradients_that_are_not_numbers_are_left_out() -> None:
     good = groups_of_one_process(4, repeats=8)
     broken = GradientGroup(count=4, batch=BATCH, mean_squared_norm=math.nan, squared_norm_of_mean=math.nan)
     assert estimate([*good, broken]) == estimate(good)
+
+
+@pytest.mark.parametrize(("extra", "fits"), [(40, True), (60, False)])
+def test_noise_is_left_out_where_training_fills_the_memory(
+    monkeypatch: pytest.MonkeyPatch, extra: int, fits: bool
+) -> None:
+    assert parting.has_room_for(1e18)  # no GPU here
+    answers = {"is_available": True, "mem_get_info": (30, 100), "memory_reserved": 70, "max_memory_allocated": 50}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    assert parting.has_room_for(extra) is fits

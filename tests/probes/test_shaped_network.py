@@ -48,6 +48,7 @@ def excess(measurement: Measurement, bytes_per_second: float) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("megabits", [100, 200, 500])
 def test_allreduce_takes_what_a_ring_needs_and_the_bandwidth_is_recovered(megabits: int, tmp_path: Path) -> None:
     reason = two_nodes.why_not()

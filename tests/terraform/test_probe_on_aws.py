@@ -167,7 +167,7 @@ def test_a_script_that_fails_on_the_node_shows_its_last_words(scav, mock_aws, tm
     with played_nodes(mock_aws, root=tmp_path / "nodes", job="echo 'ValueError: no data here'; exit 3"):
         result = scav.run("--nodes", "1")
     assert result.returncode == 1
-    assert "the script failed on a node: ValueError: no data here" in result.stderr.splitlines()[-1]
+    assert "a node failed: ValueError: no data here" in result.stderr.splitlines()[-1]
 
 
 def test_without_capacity_it_says_what_aws_says(scav, mock_aws):

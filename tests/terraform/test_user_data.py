@@ -149,7 +149,7 @@ def test_the_timer_ends_a_job_that_does_not_end(scripts, tmp_path):
     started = tmp_path / "s3" / run["bucket"] / "run-1" / "_STARTED"
     started.parent.mkdir(parents=True)
     started.touch()
-    os.utime(started, (time.time() - 55, time.time() - 55))
+    os.utime(started, (time.time() - 45, time.time() - 45))
     with boot(tmp_path / "node", scripts["short"], node(), s3=tmp_path / "s3", job=ENDLESS_JOB) as machine:
         world = machine.world
         wait_until(lambda: world.groups_scaled_to_zero)

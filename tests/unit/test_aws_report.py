@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
-from planner.runners.aws.report import ClusterFailed, NoCapacity, Patience, Report, measurements_of, reason_to_give_up
+from planner.runners.aws.report import (
+    ClusterFailed,
+    Correspondent,
+    NoCapacity,
+    Patience,
+    Report,
+    measurements_of,
+    reason_to_give_up,
+)
 from planner.runners.aws.report import status as status_of
 
 PATIENCE = Patience(first_node_seconds=120, first_report_seconds=600, total_seconds=1800, max_usd=5.0)
@@ -43,7 +52,7 @@ def test_worth_waiting(now: Report, seconds: float) -> None:
     [
         (report("running"), 601, "1 of 2 nodes did not report within 600 s"),
         (report("running", "running"), 1801, "not finished after 1800 s"),
-        (report("running", "failed", words=("", "ValueError: no data ")), 5, "on a node: ValueError: no data"),
+        (report("running", "failed", words=("", "ValueError: no data ")), 5, "a node failed: ValueError: no data"),
         (report(refusals=(NO_MACHINES,)), 121, "does not start 2 of 2 nodes: We currently do not have"),
     ],
 )
@@ -83,3 +92,66 @@ def test_the_largest_batch_that_fitted_knows_the_smallest_that_did_not() -> None
     rows, failures = records_of(MEASURED, MEASURED | {"gpu_batch": 64}, TOO_LARGE, TOO_LARGE | {"gpu_batch": 256})
     assert [row.out_of_memory_at for row in rows] == [None, 128]
     assert failures[0] == "local batch 128: local batch 128 does not fit the memory"
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (MEASURED | {"step_seconds": float("nan")}, "unusable result (step_seconds)"),
+        ({"outcome": "measured"}, "unusable result (gpu_batch, gpus_per_node, nodes, step_seconds)"),
+        ({}, "local batch None: None"),
+    ],
+)
+def test_an_odd_record_is_named_and_the_others_are_kept(odd: dict[str, Any], words: str) -> None:
+    rows, failures = records_of(odd, MEASURED)
+    assert len(rows) == 1
+    assert words in failures[0]
+
+
+def test_what_newer_probes_measure_in_addition_is_left_out() -> None:
+    assert len(records_of(MEASURED | {"power_watts": 300})[0]) == 1
+
+
+class Bucket:
+    """As much of S3 and of Auto Scaling as a correspondent asks for."""
+
+    def __init__(self, objects: dict[str, str], activities: list[dict[str, str]]) -> None:
+        self.objects, self.activities = objects, activities
+
+    def get_paginator(self, _name: str) -> Bucket:
+        return self
+
+    def paginate(self, **_arguments: str) -> list[dict[str, Any]]:
+        return [{"Contents": [{"Key": key} for key in self.objects]}]
+
+    def get_object(self, *, Key: str, **_arguments: str) -> dict[str, Any]:  # noqa: N803 - boto3's name
+        return {"Body": io.BytesIO(self.objects[Key].encode())}
+
+    def describe_scaling_activities(self, **_arguments: object) -> dict[str, Any]:
+        return {"Activities": self.activities}
+
+
+def correspondent(objects: dict[str, str], *codes: str) -> Correspondent:
+    activities = [{"StatusCode": code, "Description": f"{code} {number}"} for number, code in enumerate(codes)]
+    bucket = Bucket({f"run-1/{name}": text for name, text in objects.items()}, activities)
+    return Correspondent(client=lambda _service: bucket, region="r", run_id="run-1", bucket="b", group="g")
+
+
+def test_what_is_not_json_in_the_bucket_is_passed_over() -> None:
+    found = correspondent(
+        {
+            "heartbeats/i-1.json": '{"instance_id": "i-1", "phase": "running"}',
+            "heartbeats/i-2.json": '{"instance_id": "i-2", "pha',
+            "results/i-1/probes.jsonl": '{"outcome": "measured"}\n[1]\n\nnothing\n',
+            "results/i-1/other.txt": "x",
+        }
+    ).report()
+    assert found.phases == {"i-1": "running"}
+    assert found.records == [{"outcome": "measured"}]
+    assert not found.finished
+
+
+def test_refusals_from_before_a_node_was_started_do_not_count() -> None:
+    assert correspondent({}, "Failed", "Failed").report().refusals == ["Failed 0", "Failed 1"]
+    assert correspondent({}, "Successful", "Failed").report().refusals == []
+    assert correspondent({}, "InProgress", "Failed", "Successful", "Failed").report().refusals == ["Failed 1"]

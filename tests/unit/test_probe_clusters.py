@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from planner.measurements import Measurement
 from planner.plan import PlanInputs, look_out
 from planner.plan.schema import Inputs
 from planner.probe_clusters import (
+    NODE_COUNTS,
     ProbeCluster,
     missing_answers,
     probe_clusters,
@@ -38,9 +40,9 @@ def example_inputs(name: str, **overrides: Any) -> PlanInputs:
     return PlanInputs(job_file=job_file, catalog=catalog, measurements=(), provenance=provenance)
 
 
-def clusters_of(name: str, *, nodes: tuple[int, ...] = (1, 2, 4), spot: bool = False, **overrides: Any) -> list[Any]:
+def clusters_of(name: str, *, spot: bool = False, seconds: float | None = None, **overrides: Any) -> list[ProbeCluster]:
     inputs = example_inputs(name, **overrides)
-    return probe_clusters(inputs, look_out(inputs), node_counts=nodes, spot=spot, longest_seconds=3600.0)
+    return probe_clusters(inputs, look_out(inputs), node_counts=NODE_COUNTS, spot=spot, longest_seconds=seconds)
 
 
 RESNET = clusters_of("resnet50-imagenet")
@@ -82,6 +84,30 @@ def test_the_maximum_holds_the_price_until_aws_itself_ends_the_nodes() -> None:
         assert cluster.expected_seconds < cluster.max_seconds <= 3600
 
 
+def test_what_the_user_says_of_the_longest_time_is_kept() -> None:
+    assert {cluster.max_seconds for cluster in clusters_of("digits-cnn", seconds=7200.0)} == {7200}
+
+
+def test_all_are_in_one_region_where_the_network_is() -> None:
+    assert len({cluster.region for cluster in clusters_of("resnet50-imagenet", regions=["all"])}) == 1
+
+
+def test_what_was_begun_is_finished_before_anything_new() -> None:
+    inputs = example_inputs("resnet50-imagenet")
+    other = next(name for name in ("g4dn.12xlarge", "g5.12xlarge") if name not in {c.instance_type for c in RESNET})
+    row = measured(RESNET[0]._replace(instance_type=other, gpus_per_node=4), 64)
+    begun = replace(inputs, measurements=(row,))
+    found = probe_clusters(begun, look_out(begun), node_counts=NODE_COUNTS, spot=False)
+    assert other in {cluster.instance_type for cluster in found}
+
+
+def test_a_batch_that_needs_accumulation_is_measured_at_what_fits() -> None:
+    smallest = load_job(EXAMPLES / "gpt2-openwebtext", {}).job.workload.global_batch.low
+    single = next(cluster for cluster in clusters_of("gpt2-openwebtext", instance_types=["g5.xlarge"]))
+    assert single.nodes == 1
+    assert max(single.gpu_batches) < smallest
+
+
 def test_spot_is_expected_to_cost_less_and_bounded_by_the_on_demand_price() -> None:
     for spot, on_demand in zip(
         sorted(clusters_of("digits-cnn", spot=True)), sorted(clusters_of("digits-cnn")), strict=True
@@ -119,7 +145,9 @@ def test_nodes_run_the_job_s_own_command_once_per_batch() -> None:
     cluster = RESNET[0]._replace(gpu_batches=(16, 64))
     command = sweep_command(cluster, 256, ["train.py", "--name", "$(x) 'y'"])
     assert command[:6] == ["-m", "probes.sweep", "--batches", "16,64", "--reference-batch", "256"]
-    assert command[6:] == ["--", "train.py", "--name", "$(x) 'y'"]
+    assert command[6] == "--seconds-per-batch"
+    assert 60 <= int(command[7]) <= cluster.max_seconds / 2
+    assert command[8:] == ["--", "train.py", "--name", "$(x) 'y'"]
 
 
 def test_what_the_job_file_leaves_open_is_named() -> None:

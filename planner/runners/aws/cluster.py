@@ -2,149 +2,168 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner import store
-from planner.errors import ScavError
+from planner.aws import Access
+from planner.catalog import Precision
+from planner.errors import AwsFailed, InputError, ScavError
+from planner.measurements import Measurement
 from planner.probe_clusters import ProbeCluster
-from planner.runners.aws.report import Correspondent, Patience, reason_to_give_up, status
-from planner.runners.aws.teardown import (
-    ENDING_SIGNALS,
-    PLAN_FILE,
-    ClientOfRegion,
-    open_workspace,
-    tear_down,
-    workspace_values,
-)
+from planner.runners.aws.interrupts import Interrupts
+from planner.runners.aws.report import Correspondent, Patience, Report, measurements_of, reason_to_give_up, status
+from planner.runners.aws.teardown import PLAN_FILE, open_workspace, tear_down
 from planner.terraform import Workspace
 
-_NO_CAPACITY_SECONDS = 120.0  # the group tries its other zones first
+IDENTITY_FILE = "scav.probe.json"
+_NO_CAPACITY_SECONDS = 120.0  # AWS tries again by itself
+_FAILED_LOOKS = 3  # in a row, each after botocore's own attempts: a network may be gone for some minutes
 
 
-class Interrupted(ScavError):
-    exit_code = 130
+class Identity(NamedTuple):
+    """What a workspace folder has to say about itself when the scav that wrote it is dead."""
+
+    instance_type: str
+    region: str
+    precision: Precision
+    image: str | None
+
+    def text(self) -> str:
+        return json.dumps(self._asdict(), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def of(cls, folder: Path) -> Identity:
+        text = store.load_text(folder / IDENTITY_FILE)
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            raise InputError("not written by scav", file=str(folder / IDENTITY_FILE)) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What came back, what it cost, and why it ended early if it did."""
+class Outcome(NamedTuple):
+    """What the cluster cost at most, and why it ended early if it did."""
 
-    records: list[dict[str, Any]]
     usd: float
     failure: ScavError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRunner:
-    clients: ClientOfRegion
+    """`keep` gets measurements as soon as they are here, before the cluster goes."""
+
+    access: Access
+    interrupts: Interrupts
     say: Callable[[str], None]
+    keep: Callable[[Sequence[Measurement], float], None]
     first_report_seconds: float
     poll_seconds: float
 
-    def run(self, cluster: ProbeCluster, folder: Path, files: Mapping[str, str], max_usd: float) -> Measured:
-        """Raises only when something may be left over; any other failure comes back with what was measured."""
-        records: list[dict[str, Any]] = []
+    def run(
+        self, cluster: ProbeCluster, folder: Path, files: Mapping[str, str], identity: Identity, max_usd: float
+    ) -> Outcome:
+        """Raises only when something may be left over; any other failure is part of the outcome."""
         failure: ScavError | None = None
         started = time.monotonic()
-        with _one_interrupt() as be_deaf:
+        try:
             try:
-                try:
-                    store.write_workspace(folder, files)
-                    correspondent = self._rent(cluster, folder)
-                    try:
-                        self._wait(cluster, correspondent, max_usd, started)
-                    finally:  # batch sizes that were done before it failed
-                        records = _records(correspondent)
-                finally:
-                    be_deaf()
-            except ScavError as error:
-                failure = error
+                self.interrupts.release()
+                store.write_workspace(folder, {**files, IDENTITY_FILE: identity.text()})
+                self._measure(cluster, folder, identity, max_usd, started)
             finally:
-                tear_down(folder, self.clients, say=self.say)
-        usd = cluster.hourly_usd * (time.monotonic() - started) / 3600
-        return Measured(records=records, usd=usd, failure=failure)
+                self.interrupts.hold()
+        except ScavError as error:
+            failure = error
+        finally:
+            tear_down(folder, self.access, cluster.region, say=self.say)
+        return Outcome(cluster.highest_hourly_usd * (time.monotonic() - started) / 3600, failure)
+
+    def collect_and_destroy(self, folder: Path) -> None:
+        """What the cluster of a scav that died had measured is kept; what is left of it goes."""
+        identity = Identity.of(folder)
+        try:
+            terraform = open_workspace(folder, self.access, interruptible=False)
+            correspondent = _correspondent(terraform, self.access, identity.region)
+            self._keep(correspondent.records(), identity, usd=0.0)
+        except (ScavError, KeyError) as error:  # mostly: it never got so far
+            self.say(f"{folder.name}: nothing to collect ({error})")
+        finally:
+            tear_down(folder, self.access, identity.region, say=self.say)
+
+    def _measure(self, cluster: ProbeCluster, folder: Path, identity: Identity, max_usd: float, started: float) -> None:
+        correspondent = self._rent(cluster, folder)
+        latest: list[Report] = []
+        try:
+            self._wait(cluster, correspondent, max_usd, started, latest)
+        finally:  # batch sizes that were done before it failed
+            self.interrupts.hold()
+            records = latest[-1].records if latest else ()
+            self._keep(records, identity, usd=cluster.hourly_usd * (time.monotonic() - started) / 3600)
 
     def _rent(self, cluster: ProbeCluster, folder: Path) -> Correspondent:
-        terraform = open_workspace(folder)
+        terraform = open_workspace(folder, self.access)
         self.say(f"{cluster.name}: preparing")
         terraform.init()
         plan = terraform.plan(folder / PLAN_FILE)
         self.say(f"{cluster.name}: creating {plan.added} resources")
         terraform.apply(plan)
-        return _correspondent(terraform, self.clients)
+        return _correspondent(terraform, self.access, cluster.region)
 
-    def _wait(self, cluster: ProbeCluster, correspondent: Correspondent, max_usd: float, started: float) -> None:
+    def _wait(
+        self, cluster: ProbeCluster, correspondent: Correspondent, max_usd: float, rented: float, latest: list[Report]
+    ) -> None:
+        """`latest` ends with the last report that could be read."""
         patience = Patience(
             first_node_seconds=min(_NO_CAPACITY_SECONDS, self.first_report_seconds),
             first_report_seconds=self.first_report_seconds,
             total_seconds=cluster.max_seconds + self.first_report_seconds,
             max_usd=max_usd,
         )
-        shown = ""
-        while not (report := correspondent.report()).finished:
-            elapsed = time.monotonic() - started
-            usd = cluster.highest_hourly_usd * elapsed / 3600
-            failure = reason_to_give_up(report, patience, nodes=cluster.nodes, elapsed_seconds=elapsed, usd=usd)
-            if failure:
-                raise failure
-            if (now := status(report, cluster.nodes)) != shown:
-                self.say(f"{cluster.name}: {now}")
-                shown = now
+        up, failed, shown = time.monotonic(), 0, ""
+        while True:
+            try:
+                latest.append(correspondent.report())
+                failed = 0
+            except AwsFailed as error:
+                failed += 1
+                if failed == _FAILED_LOOKS:
+                    raise
+                self.say(f"{cluster.name}: {error}")
+            if latest and latest[-1].finished:
+                return
+            now = time.monotonic()
+            verdict = reason_to_give_up(
+                latest[-1] if latest else Report(),
+                patience,
+                nodes=cluster.nodes,
+                elapsed_seconds=now - up,
+                usd=cluster.highest_hourly_usd * (now - rented) / 3600,
+            )
+            if verdict:
+                raise verdict
+            line = status(latest[-1], cluster.nodes) if latest else shown
+            if line != shown:
+                self.say(f"{cluster.name}: {line}")
+                shown = line
             time.sleep(self.poll_seconds)
 
-
-def salvaged(folder: Path, clients: ClientOfRegion) -> tuple[list[dict[str, Any]], str]:
-    """What the cluster of a scav that died had measured, and its instance type."""
-    instance_type = str(workspace_values(folder)["instance_type"])
-    try:
-        return _records(_correspondent(open_workspace(folder), clients)), instance_type
-    except (ScavError, KeyError):  # it never got so far
-        return [], instance_type
+    def _keep(self, records: Sequence[Mapping[str, Any]], identity: Identity, *, usd: float) -> None:
+        rows, failures = measurements_of(records, identity.instance_type, identity.precision, identity.image)
+        for reason in failures:
+            self.say(f"{identity.instance_type}: {reason}")
+        self.keep(rows, usd)
 
 
-def _correspondent(terraform: Workspace, clients: ClientOfRegion) -> Correspondent:
-    outputs, region = terraform.outputs(), str(workspace_values(terraform.folder)["region"])
+def _correspondent(terraform: Workspace, access: Access, region: str) -> Correspondent:
+    outputs = terraform.outputs()
     return Correspondent(
-        client=clients(region),
+        client=access.clients(region),
         region=region,
         run_id=str(outputs["run_id"].value),
         bucket=str(outputs["results_bucket"].value),
         group=str(outputs["autoscaling_group_name"].value),
     )
-
-
-def _records(correspondent: Correspondent) -> list[dict[str, Any]]:
-    try:
-        return correspondent.records()
-    except ScavError:
-        return []
-
-
-@contextlib.contextmanager
-def _one_interrupt() -> Iterator[Callable[[], None]]:
-    """The first signal that asks scav to stop is raised, once; none is after `be_deaf`, when the cluster goes down."""
-    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
-
-    def be_deaf() -> None:
-        for number in ENDING_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        be_deaf()
-        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
-
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, stop)
-    try:
-        yield be_deaf
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -99,14 +99,13 @@ def leave():
 
 def deadline():
     """End the run max_runtime_seconds after its first node started, whatever the job does."""
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     started = None
     while True:
         try:
             started = started or started_at()
         except Exception as error:  # the stop must not depend on what AWS answers
             log(f"cannot read the start of the run: {reason(error)}")
-        if time.time() >= (started or boot) + RUN["max_runtime_seconds"]:
+        if time.time() >= (started or booted_at()) + RUN["max_runtime_seconds"]:
             log("maximum runtime reached")
             try:
                 stop()
@@ -115,6 +114,10 @@ def deadline():
                 subprocess.run(["shutdown", "-h", "now"], check=True)
             return
         time.sleep(POLL_SECONDS)
+
+
+def booted_at():
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def stop():
@@ -231,7 +234,8 @@ def container_command(me, host):
         "local-addr": metadata("local-ipv4"),
     }
     # Shared with the launcher's, the store of a restarted group still holds the addresses of the dead one (torch 2.13).
-    environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **RUN["environment"]}
+    own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "SCAV_NODE_BOOTED": str(round(booted_at(), 3))}
+    environment = {**own, **RUN["environment"]}
     if RUN["command"]:
         flags = [f"--{name}={value}" for name, value in settings.items()]
         entry, arguments = ["--entrypoint", "torchrun"], [*flags, *RUN["command"]]
