@@ -1,4 +1,4 @@
-"""How fast scav plans: candidates per second, growth, memory, and how long `scav --help` takes.
+"""How fast scav plans: candidates per second, growth, memory, how long fitting and `scav --help` take.
 
 Prints a Markdown table, or JSON with --json. Every figure stands beside a yardstick from the same run: importing
 scikit-learn for planning, importing click for --help.
@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
 SCALES = (1, 4, 16)
+FIT_ROWS = 2000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--scale", type=int, help=argparse.SUPPRESS)  # one scale, in a process of its own
+    parser.add_argument("--fit", type=int, help=argparse.SUPPRESS)  # seconds of one fit, likewise
     arguments = parser.parse_args()
     if arguments.scale:
         print(json.dumps(plan_scaled(arguments.scale)))
+        return
+    if arguments.fit:
+        print(json.dumps(fit_seconds(arguments.fit)))
         return
     result = measure()
     print(json.dumps(result, indent=2) if arguments.json else as_markdown(result))
@@ -44,6 +49,11 @@ def measure() -> dict[str, object]:
         ).stdout
         row = json.loads(output)
         rows.append({**row, "import_sklearn_multiple": row["seconds"] / sklearn_seconds})
+    fit = json.loads(
+        subprocess.run(
+            [sys.executable, __file__, "--fit", str(FIT_ROWS)], check=True, capture_output=True, text=True
+        ).stdout
+    )
     growth = rows[-1]["seconds"] / rows[0]["seconds"] / (rows[-1]["candidates"] / rows[0]["candidates"])
     scav = Path(sys.executable).with_name("scav")
     click_seconds, help_seconds = interleaved_seconds(
@@ -53,6 +63,8 @@ def measure() -> dict[str, object]:
         "rows": rows,
         "growth_over_linear": growth,
         "import_sklearn_seconds": sklearn_seconds,
+        "fit_rows": FIT_ROWS,
+        "fit_seconds": fit,
         "whole_command_seconds": whole_command_seconds(scav),
         "import_click_seconds": click_seconds,
         "help_seconds": help_seconds,
@@ -87,6 +99,38 @@ def plan_scaled(scale: int) -> dict[str, float]:
         "candidates_per_second": plan.candidate_count / seconds,
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def fit_seconds(count: int) -> float:
+    """Of the step-time model to that many measurements on three instance types, scikit-learn imported."""
+    import numpy as np
+
+    from planner.measurements import Measurement
+    from planner.models.step_time import StepTimeModel
+    from planner.store import load_catalog, load_job
+
+    job, catalog = load_job(EXAMPLE, {}).job, load_catalog(None, beside=EXAMPLE)[0]
+    random = np.random.default_rng(0)
+    nodes, batches = random.choice([1, 2, 3, 4, 6, 8], count), random.integers(8, 256, count)
+    seconds = (0.01 + 0.002 * batches + 0.05 * (nodes - 1) / nodes) * np.exp(0.03 * random.normal(size=count))
+    kinds = [catalog.instance_type_by_name[name] for name in ("g4dn.12xlarge", "g5.12xlarge", "p3.8xlarge")]
+    rows = [
+        Measurement(
+            instance_type=kinds[row % 3].name,
+            nodes=int(nodes[row]),
+            gpus_per_node=kinds[row % 3].gpu_count,
+            gpu_batch=int(batches[row]),
+            precision=job.workload.precision,
+            step_seconds=float(seconds[row]),
+        )
+        for row in range(count)
+    ]
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        StepTimeModel(job.workload, catalog).fit(rows)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
 
 
 def repeated(catalog: Catalog, scale: int) -> Catalog:
@@ -148,7 +192,8 @@ def as_markdown(result: dict[str, object]) -> str:
         f'`python -c "import click"` ({result["import_click_seconds"] * 1000:.0f} ms).'
     )
     growth = f"Growth from {SCALES[0]}x to {SCALES[-1]}x candidates: {result['growth_over_linear']:.2f} of linear."
-    lines += ["", growth, planning, help_text]
+    fitting = f"Fitting step times to {result['fit_rows']:,} measurements: {result['fit_seconds']:.2f} s."
+    lines += ["", growth, planning, fitting, help_text]
     return "\n".join(lines)
 
 

@@ -1,9 +1,9 @@
 """What a killed apply had created and not recorded: found in AWS by its name, and taken into Terraform's state.
 
-Terraform that is killed (not interrupted: then it ends in order) loses what it was creating at that moment. Applying
-again fails, since the names follow from run_id and are taken; destroying leaves it behind. Here every resource that a
-plan would create is looked for, and what exists gets an import block: the next plan shows it as imported, to be
-reviewed as usual.
+Terraform that is killed loses what it was creating at that moment, and so it may when it is interrupted while AWS is
+answering. Applying again fails, since the names follow from run_id and are taken; destroying leaves it behind. Here
+every resource that a plan would create is looked for, and what exists gets an import block: the next plan shows it as
+imported, to be reviewed as usual.
 
 Resources that are written rather than created (bucket settings, role policies) are not looked for: writing them
 again is what recovers them.
@@ -23,17 +23,7 @@ if TYPE_CHECKING:
 
 Client = Callable[[str], Any]
 Values = Mapping[str, Any]
-LOCK_FILE = ".terraform.tfstate.lock.info"
 IMPORTS_FILE = "scav_adopt.tf"
-
-
-def was_killed(folder: Path) -> bool:
-    """Whether Terraform died here with its state locked, or is still running, which its next plan then refuses.
-
-    Without somebody to ask, only then may resources be adopted: that a name is taken can also mean that another
-    workspace has the same run_id. The next command of Terraform removes this mark, failed or not.
-    """
-    return (folder / LOCK_FILE).exists()
 
 
 @dataclass(frozen=True, slots=True)

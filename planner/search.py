@@ -132,26 +132,14 @@ class _Blocks:
         self, configurations: Configurations, samples: Prediction, offers: Mapping[Market, Offers]
     ) -> None:
         constraints = self.job.constraints
-        busy = self._busy_hours(configurations, samples)
+        busy = _busy_hours(configurations, samples, self.predictors)
         for market in MARKETS:
             if not self._may_buy(market) or not offers[market]:
                 continue
             rows = within_quota(configurations.instance_type, configurations.nodes, market, constraints)
-            hours = busy.at(rows)
-            if market == "spot":
-                hours = hours.times(self.predictors.spot_slowdown)
-            hours = hours.scaled(1.0, shift=self.predictors.startup_seconds / 3600)
-            self.candidate_count += len(hours.p50) * len(offers[market])
-            priced = hours.times(self.predictors.spot_price) if market == "spot" else hours
-            self.finalists += _front_of_market(
-                configurations.at(rows), hours, priced, offers[market], constraints.confidence
-            )
-
-    def _busy_hours(self, configurations: Configurations, samples: Prediction) -> Prediction:
-        """Steps and checkpoints, without start-up and without losing nodes."""
-        steps = samples.scaled(1.0 / configurations.global_batch)
-        seconds = self.predictors.step_seconds(configurations).times(steps)
-        return seconds.scaled((1 + self.predictors.checkpoint_share) / 3600)
+            self.candidate_count += int(rows.sum()) * len(offers[market])
+            priced = _priced(configurations.at(rows), busy.at(rows), offers[market], self.predictors)
+            self.finalists += priced.front(constraints.confidence)
 
     def _may_buy(self, market: Market) -> bool:
         policy = self.job.constraints.spot
@@ -160,41 +148,97 @@ class _Blocks:
         return policy != "always"
 
 
-def _front_of_market(
-    configurations: Configurations, hours: Prediction, priced: Prediction, offers: Offers, confidence: float
+def evaluate(
+    job: Job,
+    catalog: Catalog,
+    configurations: Configurations,
+    regions: tuple[str, ...],
+    predictors: Predictors,
+    market: Market,
 ) -> list[Candidate]:
-    """`priced` are hours at today's price that will cost as much as these hours do then.
+    """Every one of these, in their order, in its cheapest zone; empty where the type is not sold.
+
+    As in the search, but whatever the job allows: limits, quotas, memory and spot policy are not asked.
+    """
+    checkpoint_bytes = job.workload.checkpoint_bytes_or_default
+    offers = offers_by_market(catalog, configurations.instance_type, regions, checkpoint_bytes)[market]
+    if not offers:
+        return []
+    busy = _busy_hours(configurations, predictors.samples(configurations.global_batch), predictors)
+    priced = _priced(configurations, busy, offers, predictors)
+    return priced.candidates(np.arange(len(configurations.nodes)), job.constraints.confidence)
+
+
+def _busy_hours(configurations: Configurations, samples: Prediction, predictors: Predictors) -> Prediction:
+    """Steps and checkpoints, without start-up and without losing nodes."""
+    steps = samples.scaled(1.0 / configurations.global_batch)
+    seconds = predictors.step_seconds(configurations).times(steps)
+    return seconds.scaled((1 + predictors.checkpoint_share) / 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """Configurations bought in one market, each where it is cheapest.
 
     Where a cluster stands does not change its hours, so for each node count only the cheapest zone can win.
     """
-    if not len(configurations.nodes):
-        return []
+
+    configurations: Configurations
+    offers: Offers
+    offer: Ints  # which of the offers
+    hourly_usd: Floats
+    storage_hourly_usd: Floats
+    hours: Prediction
+    usd: Prediction
+
+    def front(self, confidence: float) -> list[Candidate]:
+        kept = pareto_rows(self.hours.quantile(confidence), self.usd.quantile(confidence))
+        return self.candidates(kept, confidence)
+
+    def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
+        rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
+        columns = zip(
+            self.offer[kept].tolist(),
+            rows.nodes.tolist(),
+            on_demand_count(rows.nodes, self.offers.market).tolist(),
+            rows.gpu_batch.tolist(),
+            rows.accumulation_steps.tolist(),
+            rows.global_batch.tolist(),
+            self.hourly_usd[kept].tolist(),
+            self.storage_hourly_usd[kept].tolist(),
+            hours.rows(),
+            hours.quantile(confidence).tolist(),
+            usd.rows(),
+            usd.quantile(confidence).tolist(),
+            hours.extrapolated.tolist(),
+            strict=True,
+        )
+        name, offers = rows.instance_type.name, self.offers
+        return [
+            Candidate(name, offers.market, offers.regions[zone], offers.zones[zone], *row) for zone, *row in columns
+        ]
+
+
+def _priced(configurations: Configurations, busy: Prediction, offers: Offers, predictors: Predictors) -> _Priced:
+    hours = busy.times(predictors.spot_slowdown) if offers.market == "spot" else busy
+    hours = hours.scaled(1.0, shift=predictors.startup_seconds / 3600)
+    # Hours at today's price that will cost as much as these hours do then.
+    at_price = hours.times(predictors.spot_price) if offers.market == "spot" else hours
     node_counts, which = np.unique(configurations.nodes, return_inverse=True)
     storage = offers.storage_usd(node_counts)
     hourly = offers.machine_usd(node_counts) + storage
-    cheapest = hourly.argmin(axis=1)[which]
-    hourly_usd = hourly.min(axis=1)[which]
-    usd = priced.scaled(hourly_usd)
-    hours_limit, usd_limit = hours.quantile(confidence), usd.quantile(confidence)
-    kept = pareto_rows(hours_limit, usd_limit)
-    columns = zip(
-        cheapest[kept].tolist(),
-        configurations.nodes[kept].tolist(),
-        on_demand_count(configurations.nodes[kept], offers.market).tolist(),
-        configurations.gpu_batch[kept].tolist(),
-        configurations.accumulation_steps[kept].tolist(),
-        configurations.global_batch[kept].tolist(),
-        hourly_usd[kept].tolist(),
-        storage[which[kept], cheapest[kept]].tolist(),
-        hours.at(kept).rows(),
-        hours_limit[kept].tolist(),
-        usd.at(kept).rows(),
-        usd_limit[kept].tolist(),
-        hours.extrapolated[kept].tolist(),
-        strict=True,
+    cheapest = hourly.argmin(axis=1)
+    rows = np.arange(len(node_counts))
+    hourly_usd = hourly[rows, cheapest][which]
+    return _Priced(
+        configurations=configurations,
+        offers=offers,
+        offer=cheapest[which],
+        hourly_usd=hourly_usd,
+        storage_hourly_usd=storage[rows, cheapest][which],
+        hours=hours,
+        usd=at_price.scaled(hourly_usd),
     )
-    name = configurations.instance_type.name
-    return [Candidate(name, offers.market, offers.regions[zone], offers.zones[zone], *row) for zone, *row in columns]
 
 
 def pareto_rows(hours: Floats, usd: Floats) -> Ints:

@@ -20,7 +20,7 @@ from planner.catalog import Catalog
 from planner.catalog.snapshot import parse_catalog
 from planner.errors import InputError, one_line
 from planner.job import JobFile, parse_job
-from planner.measurements import MeasurementFile, is_json, parse_measurements
+from planner.measurements import Measurement, MeasurementFile, is_json, parse_measurements
 from planner.plan.schema import Plan, parse_plan
 
 JOB_FILE = "scav.yaml"
@@ -50,6 +50,18 @@ def load_measurements(path: Path) -> tuple[MeasurementFile, str | None]:
         return MeasurementFile(()), None
     text = load_text(path)
     return parse_measurements(text, file=str(path)), sha256(text)
+
+
+def load_history(folder: Path | None, *, but: Path) -> tuple[list[tuple[Measurement, ...]], str | None]:
+    """Measurements of other jobs in and below the folder, job by job, with the hash of all their text."""
+    if folder is None:
+        return [], None
+    if not _is_folder(folder):
+        raise InputError("no such folder", file=str(folder))
+    found = sorted(path for path in folder.rglob(MEASUREMENTS_FILE) if path.parent.resolve() != but.resolve())
+    texts = [load_text(path) for path in found]
+    rows = [parse_measurements(text, file=str(path)).rows for path, text in zip(found, texts, strict=True)]
+    return rows, sha256("".join(texts)) if texts else None
 
 
 def load_catalog(file: Path | None, *, beside: Path) -> tuple[Catalog, str, str]:
@@ -123,12 +135,16 @@ def append_line(path: Path, line: str) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
+    write_bytes_atomically(path, text.encode())
+
+
+def write_bytes_atomically(path: Path, content: bytes) -> None:
     with _readable_errors(path), _made_or_removed(path.parent):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         temporary = Path(name)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
             temporary.chmod(0o644)
             temporary.replace(path)
         finally:

@@ -18,8 +18,8 @@ def command(workspace: Path, profile: str | None, yes: bool) -> None:
     """Finish an apply in DIR during which Terraform was killed.
 
     What it had created and not recorded is found in AWS by its name, shown, taken into the state if you agree, and the
-    plan is applied to its end; `terraform destroy` then knows everything. An apply that was interrupted with Ctrl-C
-    needs none of this.
+    plan is applied to its end; `terraform destroy` then knows everything. After Ctrl-C this is only needed where
+    applying again says that something exists already.
     """
     import os
     import tempfile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def load_inputs(
-    job: Path, overrides: dict[str, Any], catalog_file: Path | None, frozen_to: Path | None = None
+    job: Path,
+    overrides: dict[str, Any],
+    catalog_file: Path | None,
+    *,
+    history: Path | None = None,
+    frozen_to: Path | None = None,
 ) -> PlanInputs:
     """The job, the catalogue and the measurements beside it; what cannot be used of them is said on stderr."""
     from planner import store
@@ -26,8 +32,8 @@ def load_inputs(
     catalog, catalog_name, catalog_sha256 = _catalog(catalog_file, folder, frozen_to)
     measurements, measurements_sha256 = store.load_measurements(folder / store.MEASUREMENTS_FILE)
     known = usable(measurements.rows, catalog, job_file.job.workload.precision)
-    for warning in (*measurements.warnings, *known.warnings):
-        click.echo(f"Warning: {warning}", err=True)
+    warn((*measurements.warnings, *known.warnings))
+    others, history_sha256 = store.load_history(history, but=folder)
     return PlanInputs(
         job_file=job_file,
         catalog=catalog,
@@ -35,12 +41,19 @@ def load_inputs(
         provenance=Inputs(
             job_sha256=store.sha256(job_file.job.model_dump_json()),
             measurements_sha256=measurements_sha256,
+            history_sha256=history_sha256,
             catalog_sha256=catalog_sha256,
             catalog=catalog_name,
             catalog_date=catalog.date,
         ),
         measured_noise=measured_noise_scale(measurements.rows),
+        history=tuple(usable(rows, catalog, job_file.job.workload.precision).rows for rows in others),
     )
+
+
+def warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def _catalog(file: Path | None, folder: Path, frozen_to: Path | None) -> tuple[Catalog, str, str]:

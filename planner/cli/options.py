@@ -14,4 +14,10 @@ catalog_option = click.option(
     type=click.Path(path_type=Path),
     help="Snapshot to take prices from. [default: the newest catalog-DATE.json beside the job, else the embedded one]",
 )
+history_option = click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    envvar="SCAV_HISTORY",
+    help="Folder with the measurements.jsonl of other jobs, which say how instance types behave on more nodes.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

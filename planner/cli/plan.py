@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.inputs import load_inputs
-from planner.cli.options import catalog_option, job_argument, json_option
+from planner.cli.inputs import load_inputs, warn
+from planner.cli.options import catalog_option, history_option, job_argument, json_option
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--region", "regions", multiple=True, help="Replace the job's regions; repeatable, or all.")
 @click.option("--instance-type", "instance_types", multiple=True, help="Replace the job's types: g5.*, A100:80GB:8.")
 @catalog_option
+@history_option
 @click.option(
     "--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Keep the catalogue that the plan in --out was made with."
 )
@@ -39,6 +40,7 @@ def command(
     job: Path,
     out: Path,
     catalog_file: Path | None,
+    history: Path | None,
     frozen: bool,
     check: bool,
     as_json: bool,
@@ -50,7 +52,7 @@ def command(
     JOB is a job file or the folder of a scav.yaml (default: here). Nothing is rented and no credentials are needed.
     """
     from planner import assets, store
-    from planner.plan import format_plan, make_plan
+    from planner.plan import format_plan, look_out, make_plan
     from planner.render import MODULE, WORKSPACE, render_workspace
 
     given = {
@@ -58,8 +60,10 @@ def command(
         for key, value in overrides.items()
         if value not in (None, ())
     }
-    inputs = load_inputs(job, given, catalog_file, out if frozen else None)
-    plan = make_plan(inputs)
+    inputs = load_inputs(job, given, catalog_file, history=history, frozen_to=out if frozen else None)
+    outlook = look_out(inputs)
+    warn(outlook.models.step_time.warnings_)
+    plan = make_plan(inputs, outlook)
     files = render_workspace(
         plan,
         templates=assets.load_templates(WORKSPACE),

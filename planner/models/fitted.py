@@ -10,7 +10,7 @@ from planner.job import Job
 from planner.measurements import Measurement
 from planner.models.convergence import ConvergenceModel
 from planner.models.overheads import Overheads, run_overheads
-from planner.models.step_time import StepTimeModel
+from planner.models.step_time import StepTimeModel, fit_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +21,18 @@ class FittedModels:
 
 
 def fit_models(
-    job: Job, catalog: Catalog, measurements: Sequence[Measurement], measured_noise: float | None = None
+    job: Job,
+    catalog: Catalog,
+    measurements: Sequence[Measurement],
+    measured_noise: float | None = None,
+    history: Sequence[Sequence[Measurement]] = (),
 ) -> FittedModels:
-    """What the job file says of the noise goes before what was measured."""
+    """What the job file says of the noise goes before what was measured. `history`: other jobs' measurements."""
     workload = job.workload
     runs = [(float(run.batch), run.samples_needed(workload.dataset_samples)) for run in workload.convergence.runs]
     points = [(float(workload.target.reference_batch), workload.target_samples), *runs]
     return FittedModels(
-        step_time=StepTimeModel(workload, catalog).fit(measurements),
+        step_time=StepTimeModel(workload, catalog, fit_history(history)).fit(measurements),
         convergence=ConvergenceModel().fit(points, workload.convergence.noise_scale or measured_noise),
         overheads=run_overheads(workload, measurements),
     )

@@ -1,6 +1,6 @@
 """The plan: what to rent, what it will take and cost, how sure that is, and why not something else."""
 
-from planner.plan.build import Outlook, PlanInputs, look_out, make_plan
+from planner.plan.build import Outlook, PlanInputs, choose_candidate, look_out, make_plan
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.variables import questions_left, workspace_variables
 
@@ -8,6 +8,7 @@ __all__ = [
     "Outlook",
     "Plan",
     "PlanInputs",
+    "choose_candidate",
     "format_plan",
     "look_out",
     "make_plan",

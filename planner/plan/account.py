@@ -11,6 +11,7 @@ import numpy as np
 from planner import __version__
 from planner.candidates import root_volume_gib
 from planner.catalog import Catalog, InstanceType, Offer
+from planner.evaluation import FurtherProbe
 from planner.job import Job
 from planner.measurements import Measurement
 from planner.models.configurations import Configurations
@@ -38,6 +39,8 @@ class Account:
     measured_noise: float | None
     found: SearchResult
     candidate: Candidate
+    cross_validated_error: float | None
+    further: FurtherProbe | None
 
     @property
     def kind(self) -> InstanceType:
@@ -137,16 +140,15 @@ class Account:
         candidate, models = self.candidate, self.models
         configuration = self._configuration()
         hours = candidate.hours
-        samples = models.convergence.predict(np.array([candidate.global_batch]))
-        reference = models.convergence.predict(np.array([self.job.workload.target.reference_batch]))
+        batch, reference_batch = np.array([candidate.global_batch]), self.job.workload.target.reference_batch
         losses = expected_losses(hours.p50) if candidate.market == "spot" else 0.0
         return schema.Estimate(
             hours=_interval(hours),
             usd=self._usd_interval(),
-            samples=_interval(samples.rows()[0]),
+            samples=_interval(models.convergence.predict(batch).rows()[0]),
             step_seconds=_interval(models.step_time.predict(configuration).rows()[0]),
             interruptions=schema.Interruptions(mean=losses),
-            statistical_efficiency=float(reference.p50[0] / samples.p50[0]),
+            statistical_efficiency=float(models.convergence.efficiency(batch, reference_batch)[0]),
             parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
             breakdown=self._breakdown(),
         )
@@ -226,13 +228,15 @@ class Account:
         )
 
     def _evidence(self) -> schema.Evidence:
-        rows = self.measurements
+        rows, row = self.measurements, self.candidate
+        convergence = wording.convergence_source(self.job, self.measured_noise)
+        beyond = self.models.step_time.why_extrapolated(row.instance_type, row.nodes, row.gpu_batch)
         return schema.Evidence(
             probe_count=len(rows),
             probe_usd=sum(row.probe_usd or 0.0 for row in rows),
-            cross_validated_error=None,
-            extrapolated=self.candidate.extrapolated,
-            statement=wording.evidence(self.candidate, rows, self.job, self.measured_noise),
+            cross_validated_error=self.cross_validated_error,
+            extrapolated=row.extrapolated,
+            statement=wording.evidence(row, rows, convergence, beyond, self.further),
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from planner.catalog import Catalog, InstanceType
 from planner.catalog.selection import select_instance_types
 from planner.errors import InputError
+from planner.evaluation import cross_validated_error, further_probe
 from planner.job import Job, JobFile
 from planner.measurements import Measurement
 from planner.models import memory
@@ -18,7 +19,7 @@ from planner.models.spot_price import spot_price_drift
 from planner.plan import wording
 from planner.plan.account import Account
 from planner.plan.schema import Inputs, Plan
-from planner.search import Predictors, SearchResult, choose, feasible, search
+from planner.search import Candidate, Predictors, SearchResult, choose, feasible, search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class PlanInputs:
     measurements: tuple[Measurement, ...]
     provenance: Inputs
     measured_noise: float | None = None
+    history: tuple[tuple[Measurement, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,37 +39,48 @@ class Outlook:
     """What could be rented, and how well it would do as far as is known."""
 
     kinds: Sequence[InstanceType]
+    regions: tuple[str, ...]
     models: FittedModels
+    predictors: Predictors
     found: SearchResult
 
 
 def look_out(inputs: PlanInputs) -> Outlook:
     """Before anything is chosen; there may be nothing that keeps the limits."""
     job, catalog = inputs.job_file.job, inputs.catalog
-    models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise)
-    kinds = _kinds(inputs)
-    found = search(job, catalog, kinds, _regions(inputs), _predictors(job, models))
-    return Outlook(kinds=kinds, models=models, found=found)
+    models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise, inputs.history)
+    kinds, regions, predictors = _kinds(inputs), _regions(inputs), _predictors(job, models)
+    found = search(job, catalog, kinds, regions, predictors)
+    return Outlook(kinds=kinds, regions=regions, models=models, predictors=predictors, found=found)
 
 
-def make_plan(inputs: PlanInputs) -> Plan:
-    """Raises NoFeasiblePlan when nothing keeps the job's limits."""
-    job, outlook = inputs.job_file.job, look_out(inputs)
-    found = outlook.found
-    candidate = choose(feasible(found.finalists, job), job.objective_or_default)
-    if candidate is None:
-        raise wording.nothing_feasible(found.finalists, found.left_out, job)
+def make_plan(inputs: PlanInputs, outlook: Outlook | None = None) -> Plan:
+    """Raises NoFeasiblePlan when nothing keeps the job's limits. The outlook is that of the inputs."""
+    job, outlook = inputs.job_file.job, outlook or look_out(inputs)
+    found, models = outlook.found, outlook.models
+    candidate = choose_candidate(inputs, outlook)
     account = Account(
         job=job,
         catalog=inputs.catalog,
         kinds=outlook.kinds,
-        models=outlook.models,
+        models=models,
         measurements=inputs.measurements,
         measured_noise=inputs.measured_noise,
         found=found,
         candidate=candidate,
+        cross_validated_error=cross_validated_error(models.step_time),
+        further=further_probe(job, inputs.catalog, models, found.finalists, candidate),
     )
     return account.plan(inputs.provenance)
+
+
+def choose_candidate(inputs: PlanInputs, outlook: Outlook) -> Candidate:
+    """Raises NoFeasiblePlan when nothing keeps the job's limits."""
+    job, found = inputs.job_file.job, outlook.found
+    candidate = choose(feasible(found.finalists, job), job.objective_or_default)
+    if candidate is None:
+        raise wording.nothing_feasible(found.finalists, found.left_out, job)
+    return candidate
 
 
 def _kinds(inputs: PlanInputs) -> Sequence[InstanceType]:

@@ -26,6 +26,7 @@ class Inputs(Contract):
 
     job_sha256: Sha256
     measurements_sha256: Sha256 | None
+    history_sha256: Sha256 | None = Field(default=None, description="measurements of other jobs")
     catalog_sha256: Sha256
     catalog: str = Field(description="name of the snapshot")
     catalog_date: datetime.date
@@ -157,7 +158,7 @@ class Plan(Contract):
 
 def rounded(plan: Plan) -> Plan:
     """Six digits everywhere: what is shown from memory is then what is shown from the file."""
-    return Plan.model_validate(_rounded(plan.model_dump(mode="json")))
+    return Plan.model_validate(six_digits(plan.model_dump(mode="json")))
 
 
 def format_plan(plan: Plan) -> str:
@@ -173,9 +174,10 @@ def parse_plan(text: str, *, file: str) -> Plan:
         raise InputError(f"not a plan that scav wrote: {detail['msg']}", file=file, key=key) from None
 
 
-def _rounded(value: object) -> object:
+def six_digits(value: object) -> object:
+    """Of every number in it."""
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: six_digits(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [six_digits(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value

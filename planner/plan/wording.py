@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from planner.errors import NoFeasiblePlan
+from planner.evaluation import FurtherProbe
 from planner.job import Job
 from planner.job.schema import Objective
 from planner.measurements import Measurement
@@ -37,20 +38,55 @@ def why(job: Job, candidate_count: int, choice: Candidate, statistical: float, p
     )
 
 
-def evidence(choice: Candidate, measurements: Sequence[Measurement], job: Job, measured_noise: float | None) -> str:
+def convergence_source(job: Job, measured_noise: float | None) -> str:
+    """What the samples to the target come from."""
     runs = len(job.workload.convergence.runs)
     if runs:
-        convergence = f"convergence from {runs + 1} batch sizes"
-    elif job.workload.convergence.noise_scale:
-        convergence = "convergence from the given noise scale"
-    elif measured_noise:
-        convergence = f"convergence from a measured noise scale of {measured_noise:,.0f} samples"
-    else:
-        convergence = "convergence from a wide prior"
+        return f"from {runs + 1} batch sizes"
+    if job.workload.convergence.noise_scale:
+        return "from the given noise scale"
+    if measured_noise:
+        return f"from a measured noise scale of {measured_noise:,.0f} samples"
+    return "from a wide prior"
+
+
+def evidence(
+    choice: Candidate,
+    measurements: Sequence[Measurement],
+    convergence: str,
+    beyond: str | None,
+    further: FurtherProbe | None,
+) -> str:
+    """`beyond`: why the choice lies outside what was measured. Candidates are compared at the upper end of their
+
+    intervals, which are wide where nothing was measured: so what was measured wins when it is close.
+    """
     if not measurements:
-        return f"no probes yet: step time from data sheets only, {convergence}"
-    probes = f"{len(measurements)} measurements, {convergence}"
-    return f"{probes}; the choice lies outside what was measured" if choice.extrapolated else probes
+        parts = [f"no probes yet: step time from data sheets only, convergence {convergence}"]
+    else:
+        plural = "" if len(measurements) == 1 else "s"
+        parts = [f"{len(measurements)} measurement{plural}, convergence {convergence}"]
+        if beyond:
+            parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
+        elif choice.extrapolated:
+            parts.append(f"no run at batch {choice.global_batch:,} so far")
+    first = not measurements
+    parts.append(worth(further, first=first) if further and further.repays else not_worth(first=first))
+    return "; ".join(parts)
+
+
+def worth(further: FurtherProbe, *, first: bool) -> str:
+    """What one more probe costs and saves."""
+    where = f"{further.nodes} x {further.instance_type} at local batch {further.gpu_batch:,}"
+    price = format_usd(further.price_usd)
+    saved = f"{format_percent(further.gain)} of the hours" if further.of_hours else format_usd(further.gain_usd)
+    if further.repays:
+        return f"{'a probe' if first else 'one more probe'}, {where} for about {price}, is expected to save {saved}"
+    return f"{not_worth(first=first)} (the best, {where}, costs about {price} and saves {saved})"
+
+
+def not_worth(*, first: bool) -> str:
+    return f"{'no probe' if first else 'no further probe'} is expected to repay its price"
 
 
 def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:

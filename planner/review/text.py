@@ -25,15 +25,15 @@ def plan_text(plan: Plan) -> str:
     time += ["", _kept("deadline", limits.deadline_hours)]
     cost += [_kept("budget", limits.budget_usd)]
     lines = [
-        _entry("Job", plan.summary),
-        _entry("Evidence", f"{plan.evidence.statement}; prices: {plan.inputs.catalog}"),
-        _entry("Choice", choice_text(plan.choice)),
-        _entry("Time", _columns(time)),
-        _entry("Cost", _columns(cost)),
-        *([_entry("Spot", spot_text(plan))] if plan.choice.spot_count else []),
-        _entry("Why", plan.reason),
+        entry("Job", plan.summary),
+        entry("Evidence", f"{plan.evidence.statement}; prices: {plan.inputs.catalog}"),
+        entry("Choice", choice_text(plan.choice)),
+        entry("Time", columns(time)),
+        entry("Cost", columns(cost)),
+        *([entry("Spot", spot_text(plan))] if plan.choice.spot_count else []),
+        entry("Why", plan.reason),
     ]
-    lines += [_entry("What if" if index == 0 else "", line) for index, line in enumerate(plan.sensitivity)]
+    lines += [entry("What if" if index == 0 else "", line) for index, line in enumerate(plan.sensitivity)]
     if plan.alternatives:
         lines += ["", *_alternatives_table(plan)]
     return "\n".join(lines) + "\n"
@@ -41,14 +41,14 @@ def plan_text(plan: Plan) -> str:
 
 def review_text(plan: Plan, cost: Cost) -> str:
     """The plan, where its dollars go, what a pipeline's limits say, and what changed."""
-    parts = [plan_text(plan).rstrip("\n"), "", _entry("Dollars", _breakdown(plan))]
+    parts = [plan_text(plan).rstrip("\n"), "", entry("Dollars", _breakdown(plan))]
     for rail in cost.guardrails:
         verdict = "kept" if rail.kept else "EXCEEDED"
         limit, value = amount(rail, rail.limit), amount(rail, rail.value)
-        parts.append(_entry("Guardrail", f"{rail.name.replace('_', ' ')} {limit}: {value}, {verdict}"))
+        parts.append(entry("Guardrail", f"{rail.name.replace('_', ' ')} {limit}: {value}, {verdict}"))
     if cost.change is not None:
         rows = [(item.name, item.before, "->", item.after) for item in cost.change.differences]
-        parts += ["", _entry("Change", "" if rows else "none"), *(f"  {row}" for row in table(rows, "<<<<"))]
+        parts += ["", entry("Change", "" if rows else "none"), *(f"  {row}" for row in table(rows, "<<<<"))]
     return "\n".join(parts) + "\n"
 
 
@@ -83,7 +83,7 @@ def option_row(option: Option, last: str) -> tuple[str, ...]:
         f"{option.node_count} x {option.instance_type}",
         f"{option.on_demand_count}+{option.node_count - option.on_demand_count}",
         f"{option.global_batch:,}",
-        f"{_hours_cell(option.hours.p50)} ({_hours_cell(option.hours.p95)})",
+        f"{hours_cell(option.hours.p50)} ({hours_cell(option.hours.p95)})",
         f"{format_usd(option.usd.p50)} ({format_usd(option.usd.p95)})",
         last,
     )
@@ -107,7 +107,7 @@ def _alternatives_table(plan: Plan) -> list[str]:
     return table([heading, *rows], "<<>>>><")
 
 
-def _hours_cell(hours: float) -> str:
+def hours_cell(hours: float) -> str:
     """Without a unit, which the heading names."""
     return f"{hours:.2f}" if hours < 1 else f"{hours:,.1f}" if hours < 100 else f"{hours:,.0f}"
 
@@ -131,11 +131,11 @@ def _kept(name: str, limit: Limit | None) -> str:
     return f"{name} kept with {format_probability(limit.probability)}" if limit else ""
 
 
-def _columns(cells: Sequence[str]) -> str:
+def columns(cells: Sequence[str]) -> str:
     return "".join(f"{cell:<17}" for cell in cells).rstrip()
 
 
-def _entry(label: str, text: str) -> str:
+def entry(label: str, text: str) -> str:
     label = f"{label:<{_LABEL}}"
     if not text or "  " in text:  # columns: wrapping would fold their spaces
         return (label + text).rstrip()

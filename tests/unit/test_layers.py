@@ -17,7 +17,8 @@ SOURCES = sorted((REPOSITORY / "planner").rglob("*.py"))
 # Each imports only those left of it, and itself.
 CORE = (
     *("errors", "contract", "units", "catalog", "job", "measurements", "probe_plan"),
-    *("models", "candidates", "search", "plan", "probe_clusters", "review", "check"),
+    *("models", "next_probe", "candidates", "search", "evaluation"),
+    *("plan", "probe_clusters", "forecast", "fit_report", "review", "check"),
 )
 SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt", "runners", "doctor", "cli")
 IMPURE_MODULES = {

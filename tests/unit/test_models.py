@@ -220,10 +220,10 @@ class TestConvergence:
         assert model.predict(np.array([4096])).p50[0] == pytest.approx(1e8 * (1 + 4096 / 4000), rel=0.03)
         assert model.critical_batch() == pytest.approx(4000, rel=0.15)
 
-    def test_runs_that_contradict_the_law_widen_the_interval(self) -> None:
-        falling = ConvergenceModel().fit([(256, 2e8), (1024, 1e8), (4096, 0.5e8)]).predict(np.array([1024]))
+    def test_runs_that_contradict_every_law_widen_the_interval(self) -> None:
+        valley = ConvergenceModel().fit([(256, 2e8), (1024, 0.5e8), (4096, 2e8)]).predict(np.array([1024]))
         flat = ConvergenceModel().fit([(256, 1e8), (1024, 1e8), (4096, 1e8)]).predict(np.array([1024]))
-        assert falling.p95[0] / falling.p05[0] > 2 * flat.p95[0] / flat.p05[0]
+        assert valley.p95[0] / valley.p05[0] > 2 * flat.p95[0] / flat.p05[0]
 
     def test_says_when_it_leaves_the_tried_batches(self) -> None:
         model = ConvergenceModel().fit([(256, 1e8), (1024, 1.1e8)])

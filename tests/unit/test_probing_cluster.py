@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.aws import Access
-from planner.errors import AwsFailed, ScavError
+from planner.errors import AwsFailed, ScavError, TerraformInterrupted
 from planner.measurements import Measurement
 from planner.probe_clusters import ProbeCluster
 from planner.runners.aws import cluster as cluster_module
@@ -218,6 +218,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(scene: Scene, monkeypatch: 
     assert scene.terraform.calls == []
 
 
+def test_after_an_apply_that_was_interrupted_what_it_did_not_record_is_looked_for(scene: Scene) -> None:
+    stopped = TerraformInterrupted("interrupted")
+    scene.terraform.instead["apply"] = fail(stopped)
+    assert scene.run().failure is stopped
+    assert scene.terraform.calls == ["init", "plan", "apply", "init", "plan", "destroy"]
+    assert not scene.folder.exists()
+
+
 class TestLeftover:
     """After a scav that was killed."""
 
@@ -234,13 +242,11 @@ class TestLeftover:
         assert left.terraform.calls == ["init", "destroy"]
         assert not left.folder.exists()
 
-    def test_a_killed_terraform_is_remembered_until_all_it_created_is_found(self, left: Scene) -> None:
-        mark = left.folder / ".terraform.tfstate.lock.info"
-        mark.touch()
+    def test_an_unfinished_apply_is_remembered_until_all_it_created_is_found(self, left: Scene) -> None:
+        (left.folder / teardown.APPLYING_MARK).touch()
         left.terraform.instead["plan"] = fail(ScavError("ExpiredToken"))
         with pytest.raises(ScavError, match="NOT destroyed"):
             left.runner.collect_and_destroy(left.folder)
-        mark.unlink()  # as Terraform does with its next command, failed or not
         left.terraform.instead.clear()
         left.terraform.calls.clear()
         left.runner.collect_and_destroy(left.folder)

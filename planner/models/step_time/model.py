@@ -1,14 +1,13 @@
-"""The physical form with what was measured: a posterior over how far each of its terms is off.
+"""Step times of one job on the catalogue's instance types: cold start, probed types, and types that learn from them.
 
-Every term has a log-multiplier, the sum of one shared by the whole job and one of the instance type. Without
-measurements both are zero give or take their prior: that is the cold start. Measurements of one type narrow its own
-multipliers most and everybody's a little. Terms that no measurement touches stay at physics.
+no measurement        the data sheet (`physical`), with its prior as the interval
+an unprobed type      the same, corrected by what the job's other types measured (`transfer`)
+a probed type         a posterior of its own (`node_type`), whose prior is what the other two would have said
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -17,136 +16,157 @@ from planner.catalog import Catalog, InstanceType
 from planner.job import Workload
 from planner.models.configurations import Configurations
 from planner.models.prediction import Floats, Prediction
-from planner.models.step_time.physical import TERMS, StepTerms, step_terms
+from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
+from planner.models.step_time.form import DEFAULT_PRIORS
+from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
+from planner.models.step_time.physical import StepTerms, step_terms
+from planner.models.step_time.pooling import pooled_priors
+from planner.models.step_time.posterior import Posterior, fit_posterior
+from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
+from planner.models.step_time.screening import screen
+from planner.models.step_time.table import tabulated
+from planner.models.step_time.transfer import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
 
 if TYPE_CHECKING:
     from planner.measurements import Measurement
 
-# Standard deviations of the log-multipliers, in the order of TERMS: what is common to a job, what differs by type.
-# For compute both together make the factor of 1.7 by which a roofline misses unknown networks.
-JOB_SD = np.array([0.26, 0.5, 0.35, 0.40])
-TYPE_SD = np.array([0.19, 0.3, 0.35, 0.45])
-# The physical form misses even what it was fitted to by about this much.
-RESIDUAL_SD = 0.10
-
-
-@dataclass(frozen=True, slots=True)
-class _Probed:
-    """The region in which an instance type was measured."""
-
-    nodes: int
-    gpu_batch: int
+FEWEST_HISTORY_ROWS = 4  # a job with fewer only repeats the prior
 
 
 class StepTimeModel:
-    """Predicts the step time of clusters nobody has probed, and how sure it is."""
+    """Predicts the step time of clusters nobody has probed, and how sure it is.
 
-    def __init__(self, workload: Workload, catalog: Catalog) -> None:
+    `history`: posteriors of other jobs by instance type (`fit_history`), whose shapes become this job's priors there.
+    """
+
+    def __init__(
+        self, workload: Workload, catalog: Catalog, history: Mapping[str, Sequence[Posterior]] | None = None
+    ) -> None:
         self.workload = workload
         self.catalog = catalog
-        self.types_: tuple[str, ...] = ()
-        self.mean_: Floats = np.zeros(len(TERMS))
-        self.covariance_: Floats = np.diag(JOB_SD**2)
-        self.probed_: dict[str, _Probed] = {}
+        self.history = history or {}
+        self.rows_: dict[str, MeasuredRows] = {}
+        self.types_: dict[str, NodeTypeModel] = {}
+        self.unprobed_: Multipliers = COLD_START
+        self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
-        """In any order; repeating a measurement only adds its weight."""
-        rows = sorted(measurements, key=lambda row: row.model_dump_json())
-        if not rows:
+        """In any order; repeating a measurement only adds its weight. What cannot be true is named in `warnings_`."""
+        screened = screen(measurements, self._data_sheet_seconds(measurements))
+        self.warnings_ = screened.warnings
+        names = sorted({row.instance_type for row in screened.rows})
+        self.rows_ = {name: _measured([row for row in screened.rows if row.instance_type == name]) for name in names}
+        if not names:
             return self
-        from scipy.optimize import least_squares
+        from threadpoolctl import threadpool_limits
 
-        self.types_ = tuple(sorted({row.instance_type for row in rows}))
-        observations = [self._observe(row) for row in rows]
-        prior_sd = np.concatenate((JOB_SD, np.tile(TYPE_SD, len(self.types_))))
-
-        def residuals(parameters: Floats) -> Floats:
-            errors = [error for observe in observations for error in observe(parameters)[0]]
-            return np.concatenate((np.array(errors) / RESIDUAL_SD, parameters / prior_sd))
-
-        def jacobian(parameters: Floats) -> Floats:
-            gradients = [row for observe in observations for row in observe(parameters)[1]]
-            return np.concatenate((np.array(gradients) / RESIDUAL_SD, np.diag(1 / prior_sd)))
-
-        # soft_l1: one window taken while the machine was busy must not bend the whole fit.
-        found = least_squares(residuals, np.zeros_like(prior_sd), jac=jacobian, loss="soft_l1", f_scale=2.0)
-        self.mean_ = found.x
-        curvature = jacobian(found.x)
-        self.covariance_ = np.asarray(np.linalg.inv(curvature.T @ curvature), dtype=np.float64)
-        self.probed_ = {
-            name: _Probed(
-                nodes=max(row.nodes for row in rows if row.instance_type == name),
-                gpu_batch=max(row.gpu_batch for row in rows if row.instance_type == name),
-            )
-            for name in self.types_
-        }
+        # Matrices this small only lose time to threads, and their number would show in the last digits.
+        with threadpool_limits(1):
+            self._fit_types(names)
         return self
 
+    def _fit_types(self, names: Sequence[str]) -> None:
+        typed = self._typed_rows()
+        self.unprobed_ = unprobed(typed, len(names))
+        priors = {}
+        for index, name in enumerate(names):
+            others = unprobed(typed.without(index), len(names))
+            kind = self.catalog.instance_type_by_name[name]
+            found = catalogue_priors(self.rows_[name], kind, self.catalog.gpu_of(kind), self.workload, others)
+            priors[name] = pooled_priors(self.history.get(name, ()), found)
+        hardware = {name: self._hardware(name) for name in names}
+        self.types_ = fit_node_types(self.rows_, priors, hardware)
+
     def predict(self, configurations: Configurations) -> Prediction:
-        mean, covariance = self._multipliers(configurations.instance_type)
-        step, gradient = step_terms(configurations, self.workload).step(mean)
-        variance = np.einsum("ij,jk,ik->i", gradient, covariance, gradient)
-        probed = self.probed_.get(configurations.instance_type.name, _Probed(nodes=0, gpu_batch=0))
-        outside = (configurations.nodes > probed.nodes) | (configurations.gpu_batch > probed.gpu_batch)
-        return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), outside)
+        name = configurations.instance_type.name
+        if name not in self.types_:
+            step, slope = step_terms(configurations, self.workload).step(self.unprobed_.mean)
+            variance = np.einsum("ij,jk,ik->i", slope, self.unprobed_.covariance, slope)
+            return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), np.ones(len(step), dtype=bool))
+        model, placements = self.types_[name], _placements(configurations)
+        median, sd = tabulated(model, placements, self.rows_[name].placements.gpu_batch)
+        outside = (placements.nodes > model.most_nodes) | (placements.gpu_batch > model.most_gpu_batch)
+        return Prediction.log_normal(np.exp(median), sd, outside)
+
+    def why_extrapolated(self, instance_type: str, nodes: int, gpu_batch: int) -> str | None:
+        """In words: "16 nodes, probed up to 4". None where it was probed around."""
+        if instance_type not in self.types_:
+            return f"{instance_type} was never probed"
+        return self.types_[instance_type].why_extrapolated(nodes, gpu_batch)
 
     def parallel_efficiency(self, configurations: Configurations) -> Floats:
         """How much of the GPUs' time the step spends on work rather than on waiting for each other."""
-        mean, _ = self._multipliers(configurations.instance_type)
+        model = self.types_.get(configurations.instance_type.name)
+        if model is not None:
+            return model.posterior.work_share(_placements(configurations))
         terms = step_terms(configurations, self.workload)
-        return terms.work(mean)[0] / terms.step(mean)[0]
+        return np.minimum(terms.work(self.unprobed_.mean)[0] / terms.step(self.unprobed_.mean)[0], 1.0)
 
-    def _multipliers(self, kind: InstanceType) -> tuple[Floats, Floats]:
-        count = len(TERMS)
-        if kind.name not in self.types_:
-            return self.mean_[:count], self.covariance_[:count, :count] + np.diag(TYPE_SD**2)
-        select = self._selector(kind.name)
-        return select @ self.mean_, select @ self.covariance_ @ select.T
+    def _hardware(self, name: str) -> Floats:
+        kind = self.catalog.instance_type_by_name[name]
+        return hardware_features(kind, self.catalog.gpu_of(kind), self.workload)
 
-    def _selector(self, name: str) -> Floats:
-        """Adds a type's own parameters to the job's: (4, parameters)."""
-        count = len(TERMS)
-        select = np.zeros((count, count * (1 + len(self.types_))))
-        select[:, :count] = np.eye(count)
-        start = count * (1 + self.types_.index(name))
-        select[:, start : start + count] = np.eye(count)
-        return select
+    def _data_sheet_seconds(self, rows: Sequence[Measurement]) -> Floats:
+        found = np.ones(len(rows))
+        for name in sorted({row.instance_type for row in rows}):
+            here = [index for index, row in enumerate(rows) if row.instance_type == name]
+            terms = self._terms(name, _columns([rows[index] for index in here]))
+            found[here] = terms.step(COLD_START.mean)[0]
+        return found
 
-    def _observe(self, row: Measurement) -> _Observation:
-        kind = self.catalog.instance_type_by_name[row.instance_type]
-        configuration = Configurations(
+    def _typed_rows(self) -> TypedRows:
+        groups = list(self.rows_.items())
+        return TypedRows(
+            terms=StepTerms(np.concatenate([self._terms(name, rows.placements).seconds for name, rows in groups])),
+            kind=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
+            log_step=np.concatenate([rows.log_step for _, rows in groups]),
+            log_work=np.concatenate([rows.log_work for _, rows in groups]),
+            weight=np.concatenate([rows.weight for _, rows in groups]),
+        )
+
+    def _terms(self, name: str, placements: Placements) -> StepTerms:
+        kind: InstanceType = self.catalog.instance_type_by_name[name]
+        configurations = Configurations(
             instance_type=kind,
             gpu=self.catalog.gpu_of(kind),
-            nodes=np.array([row.nodes]),
-            gpu_batch=np.array([row.gpu_batch]),
-            accumulation_steps=np.array([row.accumulation_steps]),
+            nodes=placements.nodes,
+            gpu_batch=placements.gpu_batch,
+            accumulation_steps=placements.accumulation_steps,
         )
-        terms = step_terms(configuration, self.workload)
-        return _Observation(terms, self._selector(row.instance_type), row.step_seconds, _work_seconds(row))
+        return step_terms(configurations, self.workload)
 
 
-@dataclass(frozen=True, slots=True)
-class _Observation:
-    """One measurement's errors in log seconds (step, and work where it is known) and their gradients."""
-
-    terms: StepTerms
-    select: Floats
-    step_seconds: float
-    work_seconds: float | None
-
-    def __call__(self, parameters: Floats) -> tuple[list[float], list[Floats]]:
-        multipliers = self.select @ parameters
-        step, step_gradient = self.terms.step(multipliers)
-        errors = [float(np.log(step[0] / self.step_seconds))]
-        gradients = [step_gradient[0] @ self.select]
-        if self.work_seconds is not None:
-            work, work_gradient = self.terms.work(multipliers)
-            errors.append(float(np.log(work[0] / self.work_seconds)))
-            gradients.append(work_gradient[0] @ self.select)
-        return errors, gradients
+def fit_history(jobs: Sequence[Sequence[Measurement]]) -> dict[str, list[Posterior]]:
+    """Other jobs' measurements, a sequence for each job, as what `StepTimeModel` learns from on each instance type."""
+    found: dict[str, list[Posterior]] = {}
+    for measurements in jobs:
+        for name in sorted({row.instance_type for row in measurements}):
+            rows = _measured([row for row in measurements if row.instance_type == name])
+            if len(rows) >= FEWEST_HISTORY_ROWS:
+                found.setdefault(name, []).append(fit_posterior(rows, DEFAULT_PRIORS))
+    return found
 
 
-def _work_seconds(row: Measurement) -> float | None:
-    if row.exposed_sync_seconds is None or row.exposed_sync_seconds >= row.step_seconds:
-        return None
-    return row.step_seconds - row.exposed_sync_seconds
+def _placements(configurations: Configurations) -> Placements:
+    return Placements(
+        nodes=configurations.nodes,
+        workers=configurations.gpus,
+        widest=np.full_like(configurations.nodes, configurations.instance_type.gpu_count),
+        gpu_batch=configurations.gpu_batch,
+        accumulation_steps=configurations.accumulation_steps,
+    )
+
+
+def _columns(rows: Sequence[Measurement]) -> Placements:
+    return Placements(
+        nodes=np.array([row.nodes for row in rows]),
+        workers=np.array([row.nodes * row.gpus_per_node for row in rows]),
+        widest=np.array([row.gpus_per_node for row in rows]),
+        gpu_batch=np.array([row.gpu_batch for row in rows]),
+        accumulation_steps=np.array([row.accumulation_steps for row in rows]),
+    )
+
+
+def _measured(rows: Sequence[Measurement]) -> MeasuredRows:
+    sync = [np.nan if row.exposed_sync_seconds is None else row.exposed_sync_seconds for row in rows]
+    return measured_rows(_columns(rows), np.array([row.step_seconds for row in rows]), np.array(sync))

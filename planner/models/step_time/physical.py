@@ -48,7 +48,10 @@ class StepTerms:
     seconds: Floats
 
     def step(self, log_multipliers: Floats) -> tuple[Floats, Floats]:
-        """Step seconds, and how their logarithm answers to each term's logarithm (rows, 4)."""
+        """Step seconds, and how their logarithm answers to each term's logarithm (rows, 4).
+
+        Multipliers of one instance type (4), or of each row's (rows, 4).
+        """
         seconds = self.seconds * np.exp(log_multipliers)
         work = seconds[:, 0] + seconds[:, 1]
         sync = seconds[:, 2] + seconds[:, 3]
@@ -62,7 +65,7 @@ class StepTerms:
 
     def work(self, log_multipliers: Floats) -> tuple[Floats, Floats]:
         """The same for the step without its communication."""
-        seconds = self.seconds[:, :2] * np.exp(log_multipliers[:2])
+        seconds = self.seconds[:, :2] * np.exp(log_multipliers[..., :2])
         work = seconds.sum(axis=1)
         gradient = np.zeros_like(self.seconds)
         gradient[:, :2] = seconds / work[:, None]

@@ -17,7 +17,7 @@ from planner.measurements import Measurement
 from planner.probe_clusters import ProbeCluster
 from planner.runners.aws.interrupts import Interrupts
 from planner.runners.aws.report import Correspondent, Patience, Report, measurements_of, reason_to_give_up, status
-from planner.runners.aws.teardown import PLAN_FILE, open_workspace, tear_down
+from planner.runners.aws.teardown import APPLYING_MARK, PLAN_FILE, open_workspace, tear_down
 from planner.terraform import Workspace
 
 IDENTITY_FILE = "scav.probe.json"
@@ -110,7 +110,9 @@ class ClusterRunner:
         terraform.init()
         plan = terraform.plan(folder / PLAN_FILE)
         self.say(f"{cluster.name}: creating {plan.added} resources")
+        (folder / APPLYING_MARK).touch()
         terraform.apply(plan)
+        (folder / APPLYING_MARK).unlink()
         return _correspondent(terraform, self.access, cluster.region)
 
     def _wait(

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from planner.adopt import adopting_plan, was_killed
+from planner.adopt import adopting_plan
 from planner.aws import Access, aws_errors
 from planner.errors import InputError, ScavError
 from planner.terraform import Workspace
@@ -21,7 +21,7 @@ PROBES_FOLDER = "scav-probes"
 PLAN_FILE = "probe.tfplan"
 _LOCK_FILE = ".lock"
 _PLUGIN_CACHE = ".plugins"
-_KILLED_MARK = ".terraform-was-killed"
+APPLYING_MARK = ".applying"
 _UNSAVED_STATE = "errored.tfstate"
 _LOCK_TIMEOUT = "600s"
 
@@ -66,8 +66,6 @@ def tear_down(folder: Path, access: Access, region: str, *, say: Callable[[str],
     """Raises when something may be left; the folder then stays, for the next attempt."""
     if not folder.exists():
         return
-    if was_killed(folder):
-        (folder / _KILLED_MARK).touch()  # Terraform's own mark goes with its next command, even one that fails
     if _may_have_created(folder):
         say(f"Destroying {folder.name}")
         try:
@@ -80,8 +78,8 @@ def tear_down(folder: Path, access: Access, region: str, *, say: Callable[[str],
 
 
 def _may_have_created(folder: Path) -> bool:
-    """Terraform writes its state with the first resource, and locks it before that."""
-    signs = (_KILLED_MARK, _UNSAVED_STATE)
+    """Terraform writes its state with the first resource; what it was creating when it was stopped is not in it."""
+    signs = (APPLYING_MARK, _UNSAVED_STATE)
     return any(folder.glob("terraform.tfstate*")) or any((folder / sign).exists() for sign in signs)
 
 
@@ -91,15 +89,18 @@ def _destroy(terraform: Workspace, access: Access, region: str) -> None:
     if (folder / _UNSAVED_STATE).exists():  # where Terraform leaves what it could not write to its place
         terraform.push_state(folder / _UNSAVED_STATE)
         (folder / _UNSAVED_STATE).unlink()
-    if (folder / _KILLED_MARK).exists():
+    if (folder / APPLYING_MARK).exists():
         with aws_errors(region):
             _adopt(terraform, access, region)
-        (folder / _KILLED_MARK).unlink()
+        (folder / APPLYING_MARK).unlink()
     terraform.destroy()
 
 
 def _adopt(terraform: Workspace, access: Access, region: str) -> None:
-    """What a killed Terraform created and did not write down; nothing else is created."""
+    """What Terraform created and did not write down; nothing else is created.
+
+    It does not when it is killed, and neither when it is interrupted while AWS is answering.
+    """
     with adopting_plan(terraform, terraform.folder / PLAN_FILE, access.clients(region), only_found=True) as adoption:
         if adoption.found:
             terraform.apply(adoption.plan)

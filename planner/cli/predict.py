@@ -1,0 +1,141 @@
+"""`scav predict`: hours and dollars of a configuration that the user names, or of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli.inputs import load_inputs, warn
+from planner.cli.options import catalog_option, history_option, job_argument, json_option
+
+if TYPE_CHECKING:
+    from planner.forecast import Asked
+    from planner.job.fields import CountRange
+    from planner.plan import Outlook, PlanInputs
+
+MOST_NODES = 1024  # as in the job file
+
+
+@click.command("predict")
+@job_argument
+@click.option("--instance-type", help="What to predict for. [default: what scav plan would choose]")
+@click.option("--nodes", help="How many machines; for --sweep nodes a range: 1..16. [default: as planned, or 1]")
+@click.option("--gpu-batch", help="Samples per GPU and micro-step. [default: what suits the objective best]")
+@click.option("--global-batch", help="Samples per step on all GPUs; for --sweep batch a range: 256..4096.")
+@click.option(
+    "--spot/--on-demand",
+    default=None,
+    help="Spot nodes have one on-demand node among several. [default: as planned, or on-demand]",
+)
+@click.option("--sweep", type=click.Choice(["nodes", "batch"]), help="A row for each number of nodes or global batch.")
+@catalog_option
+@history_option
+@json_option
+@click.option("--plot", is_flag=True, help="Draw the sweep in the terminal.")
+@click.option(
+    "--plot-file",
+    type=click.Path(path_type=Path),
+    help='Draw the sweep to a file, .svg or .png. Needs pip install "scav[report]".',
+)
+def command(
+    job: Path,
+    catalog_file: Path | None,
+    history: Path | None,
+    as_json: bool,
+    plot: bool,
+    plot_file: Path | None,
+    sweep: str | None,
+    **options: str | bool | None,
+) -> None:
+    """Predict hours and dollars of JOB on a cluster, with 90 % intervals.
+
+    Without --instance-type, for the cluster that `scav plan` would choose. Beside them stand step time, samples
+    to the target, parallel and statistical efficiency, and whether anything like it was ever measured.
+    """
+    from planner.cli import sweep_plot
+    from planner.forecast import format_forecasts, predict_one, sweep_batch, sweep_nodes
+    from planner.plan import look_out
+    from planner.review.forecast_text import forecast_text, sweep_text
+
+    if plot or plot_file:
+        _check_plot(sweep, plot_file)
+    inputs = load_inputs(job, {}, catalog_file, history=history)
+    outlook = look_out(inputs)
+    warn(outlook.models.step_time.warnings_)
+    asked = _asked(inputs, outlook, sweep, options)
+    if sweep is None:
+        rows = [predict_one(inputs, outlook, asked)]
+    else:
+        rows = (sweep_nodes if sweep == "nodes" else sweep_batch)(inputs, outlook, asked)
+    if plot_file:
+        sweep_plot.write_sweep_plot(plot_file, rows, sweep or "")
+    if as_json:
+        click.echo(format_forecasts(inputs, rows))
+        return
+    click.echo(sweep_text(rows) if sweep else forecast_text(rows[0]), nl=False)
+    if plot:
+        click.echo("\n" + sweep_plot.sweep_plot(rows, sweep or ""), nl=False)
+
+
+def _check_plot(sweep: str | None, file: Path | None) -> None:
+    from planner.errors import InputError
+
+    if sweep is None:
+        raise InputError("a plot shows a sweep: add --sweep nodes or --sweep batch")
+    if file is not None and file.suffix not in {".svg", ".png"}:
+        raise InputError("must end in .svg or .png", key="--plot-file")
+
+
+def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dict[str, str | bool | None]) -> Asked:
+    """The options as numbers; what is left open comes from the job, or from what would be planned for it."""
+    from planner.catalog.selection import named_instance_type
+    from planner.errors import InputError
+    from planner.forecast import Asked, check_precision
+    from planner.job.fields import CountRange
+    from planner.job.schema import LARGEST_BATCH
+    from planner.plan import choose_candidate
+
+    job, name, spot = inputs.job_file.job, options["instance_type"], options["spot"]
+    gpu_batch = _counts("--gpu-batch", options["gpu_batch"], LARGEST_BATCH, swept=False)
+    global_batch = _counts("--global-batch", options["global_batch"], LARGEST_BATCH, swept=sweep == "batch")
+    nodes = _counts("--nodes", options["nodes"], MOST_NODES, swept=sweep == "nodes")
+    if sweep == "batch" and gpu_batch:
+        raise InputError("is what --sweep batch varies; give one of them", key="--gpu-batch")
+    nodes = nodes or (job.constraints.nodes if sweep == "nodes" else None)
+    if name is None:
+        planned = choose_candidate(inputs, outlook)
+        name, spot = planned.instance_type, planned.market == "spot" if spot is None else spot
+        if not (nodes or gpu_batch or global_batch or sweep):
+            gpu_batch = CountRange(planned.gpu_batch, planned.gpu_batch)
+            global_batch = CountRange(planned.global_batch, planned.global_batch)
+        nodes = nodes or CountRange(planned.nodes, planned.nodes)
+    kind = named_instance_type(inputs.catalog, str(name))
+    check_precision(inputs, kind)
+    return Asked(
+        kind=kind,
+        nodes=nodes or CountRange(1, 1),
+        market="spot" if spot else "on_demand",
+        gpu_batch=gpu_batch.low if gpu_batch else None,
+        global_batch=global_batch,
+    )
+
+
+def _counts(option: str, text: str | bool | None, largest: int, *, swept: bool) -> CountRange | None:
+    """One number, or a range where that is swept."""
+    from planner.errors import InputError
+    from planner.job.fields import CountRange
+    from planner.units import parse_count_range
+
+    if text is None:
+        return None
+    try:
+        found = CountRange(*parse_count_range(text))
+    except ValueError as error:
+        raise InputError(str(error), key=option) from None
+    if found.high > largest:
+        raise InputError(f"{found.high:,} is beyond what scav predicts ({largest:,})", key=option)
+    if found.low < found.high and not swept:
+        raise InputError("a range is for a sweep; give one number", key=option)
+    return found

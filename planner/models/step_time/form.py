@@ -1,0 +1,160 @@
+"""The physical form of a step on one node type, and what its parameters usually are.
+
+    work  = e^scale · [(f + (1-f)(m/m0)^p)^4 + e^(4·floor)]^(1/4) · (1 + contention · (g-1)^q)
+    link  = l · (g-1)^s    or    l · (2(g-1)/g)^s                        inside a node
+    net   = r · 2(N-1)/N · (1 + d·log2(N/2)) · g^x · e^(pair)            between nodes
+    step  = (work^c + (link + net)^c)^(1/c)                              c says how much of the shorter hides
+
+m samples per GPU, g GPUs on the fullest node, N nodes. The two laws of the link stand for a shared bus (every GPU adds
+its traffic) and a ring (which saturates); few probes cannot tell them apart, so both are fitted and averaged. Two
+nodes have a factor of their own (`pair`, `pair_alone` with one GPU each): on Ethernet a pair is slower than three.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.models.prediction import Floats
+from planner.models.step_time.rows import Placements
+
+
+class Parameters(NamedTuple):
+    """All real numbers; positive quantities enter as logarithms."""
+
+    scale: float  # log seconds of work at the reference batch
+    fixed: float  # log-odds of the share that does not grow with the batch
+    floor: float  # log of the host's part over the scale
+    contention: float  # log
+    link: float  # log seconds
+    network: float  # log seconds
+    batch_power: float  # log of p
+    contention_power: float  # log of q
+    link_power: float  # log of s
+    growth: float  # log of d: never negative
+    pair: float
+    width_power: float  # x
+    overlap: float  # log-odds of c within 1..10
+    pair_alone: float
+
+
+NAMES = Parameters._fields
+COUNT = len(NAMES)
+SECONDS = [NAMES.index(name) for name in ("scale", "link", "network")]  # shift with the unit of time
+SHAPES = [NAMES.index(name) for name in ("link_power", "growth", "pair", "width_power", "pair_alone")]
+LAWS = ("bus", "ring")
+
+# A free batch exponent runs away where the batch is extrapolated.
+LARGEST_BATCH_POWER = 0.3
+_SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Independent normals: means and standard deviations in the order of NAMES; `law` is one of LAWS."""
+
+    law: str
+    mean: Floats
+    sd: Floats
+
+    def shifted(self, log_seconds: float) -> Prior:
+        """Of a job whose work takes that long: what is in seconds scales with it."""
+        mean = self.mean.copy()
+        mean[SECONDS] += log_seconds
+        return replace(self, mean=mean)
+
+
+def _prior(law: str, **parameters: tuple[float, float]) -> Prior:
+    columns = np.array([parameters[name] for name in NAMES]).T
+    return Prior(law, columns[0], columns[1])
+
+
+# Medians and spreads over four networks on four node types (benchmarks/step_time.py, Sia's measurements), rounded;
+# seconds are relative to the work at the reference batch. `--leave-out-app` measures what they owe to each network.
+_COMMON = {
+    "scale": (0.0, 1.0),
+    "fixed": (0.0, 2.5),
+    "floor": (-1.2, 1.0),
+    "contention": (-5.0, 1.0),
+    "link": (-2.2, 1.2),
+    "network": (-1.1, 1.5),
+    "batch_power": (0.0, 0.15),
+    "contention_power": (-0.2, 0.3),
+    "link_power": (-0.35, 0.45),
+    "growth": (-2.0, 0.5),
+    "pair": (0.1, 0.5),
+    "width_power": (-0.15, 0.35),
+    "overlap": (-2.5, 1.0),
+    "pair_alone": (0.0, 0.3),
+}
+DEFAULT_PRIORS = (
+    _prior("bus", **_COMMON),
+    _prior("ring", **{**_COMMON, "link": (-1.5, 1.2), "link_power": (0.0, 0.3), "width_power": (0.0, 0.15)}),
+)
+
+
+# Before any job was seen: what the physics of each term allows.
+_VAGUE = {
+    **_COMMON,
+    "contention": (-4.0, 1.5),
+    "link": (-2.0, 2.0),
+    "network": (-1.5, 2.0),
+    "contention_power": (0.0, 0.4),
+    "link_power": (0.0, 0.6),
+    "growth": (-1.5, 1.0),
+    "pair": (0.0, 0.6),
+    "width_power": (0.0, 0.5),
+    "overlap": (-2.0, 1.5),
+    "pair_alone": (0.0, 0.5),
+}
+VAGUE_PRIORS = (
+    _prior("bus", **_VAGUE),
+    _prior("ring", **{**_VAGUE, "link_power": (0.0, 0.3), "width_power": (0.0, 0.15)}),
+)
+
+
+class Terms(NamedTuple):
+    work: Floats
+    sync: Floats
+
+
+def log_step(theta: Floats, placements: Placements, reference_batch: float, law: str) -> tuple[Floats, Floats]:
+    """Log seconds of the step, and of its work alone."""
+    work, sync = terms(theta, placements, reference_batch, law)
+    overlap = 1 + 9 / (1 + np.exp(-theta[NAMES.index("overlap")]))
+    longer = np.maximum(work, sync)
+    shorter = np.maximum(np.minimum(work, sync), _SMALLEST * longer)
+    return np.log(longer) + np.log1p((shorter / longer) ** overlap) / overlap, np.log(work)
+
+
+def terms(theta: Floats, placements: Placements, reference_batch: float, law: str) -> Terms:
+    """Seconds of work and of communication, before one hides behind the other."""
+    p = Parameters(*theta)
+    nodes, widest = placements.nodes.astype(float), placements.widest.astype(float)
+    others = widest - 1
+    share = 1 / (1 + np.exp(-p.fixed))
+    power = np.exp(np.clip(p.batch_power, -LARGEST_BATCH_POWER, LARGEST_BATCH_POWER))
+    samples = share + (1 - share) * (placements.gpu_batch / reference_batch) ** power
+    work = np.exp(p.scale) * (samples**4 + np.exp(4 * p.floor)) ** 0.25
+    work = work * (1 + np.exp(p.contention) * others ** np.exp(p.contention_power)) * placements.accumulation_steps
+    crowd = others if law == "bus" else 2 * others / widest
+    link = np.where(others > 0, np.exp(p.link) * crowd ** np.exp(p.link_power), 0.0)
+    pair = np.where(widest > 1, p.pair, p.pair_alone) * (nodes == 2)
+    growth = 1 + np.exp(p.growth) * np.log2(np.maximum(nodes, 2) / 2)
+    network = np.exp(p.network + pair) * 2 * (nodes - 1) / nodes * growth * widest**p.width_power
+    return Terms(work, link + network)
+
+
+def gradients(theta: Floats, placements: Placements, reference_batch: float, law: str) -> tuple[Floats, Floats]:
+    """How both logarithms answer to each parameter: two arrays (rows, parameters)."""
+    step, work = log_step(theta, placements, reference_batch, law)
+    small = 1e-5
+    columns = []
+    for index in range(COUNT):
+        moved = theta.copy()
+        moved[index] += small
+        more, more_work = log_step(moved, placements, reference_batch, law)
+        columns.append(((more - step) / small, (more_work - work) / small))
+    return np.stack([one for one, _ in columns], axis=1), np.stack([two for _, two in columns], axis=1)

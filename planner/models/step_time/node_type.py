@@ -1,0 +1,116 @@
+"""One job on one node type: the physical posterior, corrected near its probes, with an interval that was checked.
+
+    log step = physical + (1 - h) · Gaussian process + h · random forest        h = half of how much the probes explain
+
+Far from every probe both corrections vanish and the physical form stands alone, with the uncertainty of its
+parameters. The forest sees all probed node types of the job together, told apart by their hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.models.prediction import Floats, Prediction
+from planner.models.step_time.form import DEFAULT_PRIORS, Prior
+from planner.models.step_time.gaussian import GaussianResidual, coordinates, fit_gaussian
+from planner.models.step_time.intervals import conformal_stretch
+from planner.models.step_time.posterior import Posterior, fit_posterior
+from planner.models.step_time.rows import MeasuredRows, Placements
+
+FEWEST_FOREST_ROWS = 25  # with fewer, trees repeat single probes
+FOREST_SHARE = 0.5
+TREES = 60
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTypeModel:
+    """Fitted: log seconds, and their standard deviation, of any placement on this node type."""
+
+    posterior: Posterior
+    gaussian: GaussianResidual
+    forest: Any  # RandomForestRegressor; None with few rows
+    hardware: Floats
+    stretch: float
+    most_nodes: int
+    most_gpu_batch: int
+
+    def log_step(self, placements: Placements) -> tuple[Floats, Floats]:
+        """Median and standard deviation of the logarithm."""
+        physical = self.posterior.log_step(placements)
+        where = coordinates(self.posterior, placements)
+        near, left, before = self.gaussian.predict(where)
+        correction = near
+        if self.forest is not None:
+            share = FOREST_SHARE * np.clip(1 - left / before, 0.0, 1.0)
+            trees = self.forest.predict(forest_features(self.posterior, placements, self.hardware))
+            correction = (1 - share) * near + share * trees
+        # Probes nearby vouch for the physical parameters too.
+        doubt = self.posterior.variance(placements) * np.clip(left / before, 0.05, 1.0)
+        return physical + correction, self.stretch * np.sqrt(left + self.gaussian.noise(where) + doubt)
+
+    def predict(self, placements: Placements) -> Prediction:
+        median, sd = self.log_step(placements)
+        outside = (placements.nodes > self.most_nodes) | (placements.gpu_batch > self.most_gpu_batch)
+        return Prediction.log_normal(np.exp(median), sd, outside)
+
+    def why_extrapolated(self, nodes: int, gpu_batch: int) -> str | None:
+        """In words, where a configuration lies outside what was probed."""
+        reasons = []
+        if nodes > self.most_nodes:
+            reasons.append(f"{nodes} nodes, probed up to {self.most_nodes}")
+        if gpu_batch > self.most_gpu_batch:
+            reasons.append(f"{gpu_batch} samples per GPU, probed up to {self.most_gpu_batch}")
+        return "; ".join(reasons) or None
+
+
+def fit_node_type(rows: MeasuredRows, priors: Sequence[Prior] = DEFAULT_PRIORS) -> NodeTypeModel:
+    """A single node type, of which nothing is known but its measurements."""
+    return fit_node_types({"": rows}, {"": priors}, {"": np.zeros(0)})[""]
+
+
+def fit_node_types(
+    rows: Mapping[str, MeasuredRows], priors: Mapping[str, Sequence[Prior]], hardware: Mapping[str, Floats]
+) -> dict[str, NodeTypeModel]:
+    """Every probed node type of one job; `hardware` are columns of equal length that tell the types apart."""
+    posteriors = {name: fit_posterior(rows[name], priors[name]) for name in sorted(rows)}
+    forest = _fit_forest(rows, posteriors, hardware)
+    models = {}
+    for name, posterior in posteriors.items():
+        gaussian = fit_gaussian(rows[name], posterior)
+        models[name] = NodeTypeModel(
+            posterior=posterior,
+            gaussian=gaussian,
+            forest=forest,
+            hardware=hardware[name],
+            stretch=conformal_stretch(rows[name], posterior, priors[name], gaussian),
+            most_nodes=int(rows[name].placements.nodes.max()),
+            most_gpu_batch=int(rows[name].placements.gpu_batch.max()),
+        )
+    return models
+
+
+def _fit_forest(
+    rows: Mapping[str, MeasuredRows], posteriors: Mapping[str, Posterior], hardware: Mapping[str, Floats]
+) -> Any:
+    if sum(len(group) for group in rows.values()) < FEWEST_FOREST_ROWS:
+        return None
+    from sklearn.ensemble import RandomForestRegressor  # takes a second to import
+
+    inputs = [forest_features(posteriors[name], rows[name].placements, hardware[name]) for name in posteriors]
+    errors = [rows[name].log_step - posteriors[name].log_step(rows[name].placements) for name in posteriors]
+    weights = [rows[name].weight for name in posteriors]
+    forest = RandomForestRegressor(TREES, max_features=0.7, min_samples_leaf=2, random_state=SEED)
+    return forest.fit(np.concatenate(inputs), np.concatenate(errors), np.concatenate(weights))
+
+
+def forest_features(posterior: Posterior, placements: Placements, hardware: Floats) -> Floats:
+    """Workers, data per step and how much of it is communication; then the node type's resources."""
+    workers = np.log2(placements.workers)
+    data = np.log2(placements.workers * placements.gpu_batch * placements.accumulation_steps)
+    shape = (placements.features(), workers[:, None], data[:, None], posterior.sync_elasticity(placements)[:, None])
+    return np.concatenate((*shape, np.tile(hardware, (len(placements), 1))), axis=1)

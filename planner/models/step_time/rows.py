@@ -1,0 +1,124 @@
+"""Columns of placements, and of what was measured on them; equal configurations merged into one weighted row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.models.prediction import Flags, Floats, Ints
+
+# A window of steps repeated on the same machines mostly repeats its own error: more repeats than this add nothing.
+MOST_WEIGHT = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placements:
+    """Row i: `workers[i]` GPUs on `nodes[i]` nodes, at most `widest[i]` of them on one.
+
+    Each takes `accumulation_steps[i]` micro-steps of `gpu_batch[i]` samples.
+    """
+
+    nodes: Ints
+    workers: Ints
+    widest: Ints
+    gpu_batch: Ints
+    accumulation_steps: Ints
+
+    @classmethod
+    def of(cls, *, nodes: Ints, workers: Ints, widest: Ints, gpu_batch: Ints) -> Placements:
+        """Without accumulation, as most measurements are."""
+        return cls(
+            nodes=nodes,
+            workers=workers,
+            widest=widest,
+            gpu_batch=gpu_batch,
+            accumulation_steps=np.ones_like(gpu_batch),
+        )
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def at(self, rows: Ints | Flags) -> Placements:
+        return Placements(
+            nodes=self.nodes[rows],
+            workers=self.workers[rows],
+            widest=self.widest[rows],
+            gpu_batch=self.gpu_batch[rows],
+            accumulation_steps=self.accumulation_steps[rows],
+        )
+
+    def table(self) -> Ints:
+        """One line per row, for comparing rows."""
+        columns = (self.nodes, self.workers, self.widest, self.gpu_batch, self.accumulation_steps)
+        return np.stack(columns, axis=1).astype(np.int64)
+
+    def features(self) -> Floats:
+        """Coordinates in which a distance of one means about twice as much: nodes, widest, GPUs per node, batch.
+
+        The first node that is not alone brings the network with it, so it is further away than twice as many.
+        """
+        several = 0.7 * (self.nodes > 1)
+        columns = (np.log2(self.nodes) + several, np.log2(self.widest), np.log2(self.workers / self.nodes))
+        return np.stack((*columns, np.log2(self.gpu_batch)), axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRows:
+    """Distinct configurations in a fixed order, whatever the order of the measurements was."""
+
+    placements: Placements
+    log_step: Floats
+    log_work: Floats  # the step without exposed communication; NaN where that was not measured apart
+    weight: Floats  # how many measurements a row stands for
+    spread: Floats  # variance of the logarithms between them
+
+    def __len__(self) -> int:
+        return len(self.log_step)
+
+    def at(self, rows: Ints | Flags) -> MeasuredRows:
+        return MeasuredRows(
+            placements=self.placements.at(rows),
+            log_step=self.log_step[rows],
+            log_work=self.log_work[rows],
+            weight=self.weight[rows],
+            spread=self.spread[rows],
+        )
+
+    @property
+    def repeat_variance(self) -> float:
+        """How much measurements of the same configuration disagree; zero where nothing was repeated."""
+        extra = self.weight - 1
+        return float(extra @ self.spread / extra.sum()) if extra.sum() > 0 else 0.0
+
+
+def measured_rows(placements: Placements, step_seconds: Floats, exposed_sync_seconds: Floats | None) -> MeasuredRows:
+    """In any order. An unknown exposed sync is NaN; one as long as the step is not believed."""
+    if not (np.isfinite(step_seconds) & (step_seconds > 0)).all():
+        raise ValueError("step seconds must be positive and finite")
+    sync = np.full(len(placements), np.nan) if exposed_sync_seconds is None else exposed_sync_seconds
+    with np.errstate(invalid="ignore"):
+        work = np.where(sync < step_seconds, step_seconds - sync, np.nan)
+    _, first, row = np.unique(placements.table(), axis=0, return_index=True, return_inverse=True)
+    row, count = row.ravel(), len(first)
+    weight = np.bincount(row, minlength=count).astype(float)
+    log_step = np.log(step_seconds)
+    mean = _mean_by_row(log_step, row, count)
+    spread = _mean_by_row((log_step - mean[row]) ** 2, row, count) * weight / np.maximum(weight - 1, 1)
+    return MeasuredRows(
+        placements=placements.at(first),
+        log_step=mean,
+        log_work=_mean_by_row(np.log(work), row, count),
+        weight=np.minimum(weight, MOST_WEIGHT),
+        spread=spread,
+    )
+
+
+def _mean_by_row(values: Floats, row: Ints, count: int) -> Floats:
+    """Sorted before adding, so that the last bit does not depend on the order either."""
+    order = np.lexsort((values, row))
+    values, row = values[order], row[order]
+    known = np.isfinite(values)
+    total = np.bincount(row[known], weights=values[known], minlength=count)
+    counted = np.bincount(row[known], minlength=count)
+    return np.asarray(np.divide(total, counted, out=np.full(count, np.nan), where=counted > 0))
