@@ -24,8 +24,8 @@ Errors on public measurements that nobody here took, each beside its baselines f
 percentage errors, and coverage is the share of held-out measurements inside the 90 % interval. What each model is:
 [models.md](models.md).
 
-The constants of the models and of the probing rule were chosen with these applications and benchmarks in view. "App left
-out" estimates what is pooled over applications without the tested one, and is the better guide for one that is new.
+The constants of the models and of the probing rule were chosen with these applications and benchmarks in view. "App
+left out" estimates what is pooled over applications without the tested one, and is the better guide for a new one.
 """
 
 
