@@ -42,7 +42,8 @@ SECTIONS = (
         "Step time",
         "Seconds per step of data-parallel training, measured on four node types. Splits: A, B random rows and "
         "placements; C, D few random rows; E, F more GPUs than measured; G more nodes, with what other applications "
-        "showed on the node type; H larger batches; I few rows and more GPUs; P scav's own probe plan; llm: language "
+        "showed on the node type; H larger batches; I few rows and more GPUs; P at most 12 probes on 1 to 4 nodes; "
+        "llm: language "
         "models on more than 32 GPUs, fitted on at most 32.\n\n![Errors by split](accuracy.svg)",
         "step_time",
         arguments=("--leave-out-app", "--json"),
@@ -54,16 +55,22 @@ SECTIONS = (
     ),
     Section(
         "What probing buys",
-        "Cost or time of the chosen configuration over that of the best one, after the same number of probes.",
+        "Cost or time of the chosen configuration over that of the best one, after the same number of probes, one at a "
+        "time by the rule of `planner/next_probe.py`. `scav fit` proposes single probes by the same expected "
+        "improvement; `scav probe --on aws` measures a fixed plan.",
         "regret",
         arguments=("--leave-out-app",),
     ),
     Section(
-        "Time to train", "Minutes of MLPerf submissions on accelerator counts that were held out.", "time_to_train"
+        "Time to train",
+        "Minutes of MLPerf submissions on accelerator counts that were held out: scav's curve of samples to the "
+        "target, with a plain scaling of the step time.",
+        "time_to_train",
     ),
     Section(
         "A published table",
-        "Total time of 16 configurations from its four corners (Scavenger, arXiv 2303.06659).",
+        "Total time of 16 configurations from its four corners (Scavenger, arXiv 2303.06659): scav's curve of samples, "
+        "with a step time linear in the batch.",
         "scavenger_table",
         needs_data=False,
     ),

@@ -102,7 +102,7 @@ def priced(problem: Problem, job_usd: float, models: dict[str, StepModel]) -> It
     ways = {name: (task, by_rule(task, model, MOST_PROBES, samples_by_model)) for name, model in models.items()}
     longer = task._replace(length=AS_SCAV_PROBE)
     scav = models["scav"]
-    ways["scav, 300 steps and 60 s a probe"] = (longer, by_rule(longer, scav, MOST_PROBES, samples_by_model))
+    ways["scav, 450 steps and 60 s a probe"] = (longer, by_rule(longer, scav, MOST_PROBES, samples_by_model))
     ways["scav, price ignored"] = (task, by_rule(task, scav, MOST_PROBES, samples_by_model, price_matters=False))
     for method, (priced_task, trial) in ways.items():
         yield judge(priced_task, method, trial) | {"job_usd": job_usd}

@@ -44,7 +44,7 @@ class ProbeLength(NamedTuple):
 
 
 SHORT = ProbeLength(50)  # ten to warm up, forty to time
-AS_SCAV_PROBE = ProbeLength(300, 60.0)  # with gradient noise, checkpoint and all-reduce
+AS_SCAV_PROBE = ProbeLength(450, 60.0)  # as planner/probe_clusters.py counts: also gradient noise and checkpoint
 
 
 class Trial(NamedTuple):
@@ -112,8 +112,9 @@ def by_rule(
             probe_seconds=task.length.after(np.exp(log_step)),
         )
 
+    expected_usd = float(believe(()).job_usd.min())
     outcome = probe_and_choose(
-        problem.space, believe, lambda row: float(steps[row] * values[row]), job_usd=enough * task.job_usd, most=most
+        problem.space, believe, lambda row: float(steps[row] * values[row]), job_usd=expected_usd, most=most
     )
     return Trial(list(outcome.measured), outcome.chosen)
 

@@ -8,7 +8,7 @@ Reads `mlperf-rcp/` and `mlperf-training/` below --data, whatever benchmarks and
 
 Error is the mean absolute percentage error, first over the points of a benchmark, then over benchmarks. Coverage is the
 share inside scav's 90 % interval: of single runs in the first two splits, of submissions (means of 5 to 40 runs) in the
-third. Nothing is fitted to the benchmark that is tested, but for the points given to the model.
+third. The model's beliefs before any run were set with these curves in view, and count most in the second split.
 """
 
 from __future__ import annotations

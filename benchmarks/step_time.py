@@ -85,13 +85,13 @@ class History:
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.groups = groups
-        self.known: dict[tuple[str, bool], Posterior] = {}
+        self.known: dict[str, Posterior] = {}
 
     def scav(self, priors_of: Callable[[str], Priors]) -> Model:
         def predict(group: Group, fit: Ints, test: Ints, split: str) -> tuple[Floats, Floats]:
             priors = priors_of(group.app)
             if split == "G":
-                priors = pooled_priors(self.others_on_cluster(group), priors)
+                priors = pooled_priors(self.others_on_cluster(group, priors), priors)
             median, sd = fit_node_type(measured(group, fit), priors).log_step(placements(group, test))
             return median, Z95 * sd
 
@@ -104,21 +104,20 @@ class History:
         sd = np.sqrt(posterior.variance(placements(group, test)) + float(np.var(rest)))
         return posterior.log_step(placements(group, test)), Z95 * sd
 
-    def others_on_cluster(self, group: Group) -> list[Posterior]:
+    def others_on_cluster(self, group: Group, priors: Priors) -> list[Posterior]:
+        """Fitted with the same priors, so that those without the tested application stay so."""
         others = [other for other in self.groups if other.cluster == group.cluster and other.app != group.app]
-        return [self.posterior(other, vague=False) for other in others]
+        return [fit_posterior(measured(other, np.arange(len(other))), priors) for other in others]
 
     def priors_without(self, app: str) -> Priors:
-        others = [self.posterior(other, vague=True) for other in self.groups if other.app != app]
+        others = [self.posterior(other) for other in self.groups if other.app != app]
         return population_priors(others, VAGUE_PRIORS)
 
-    def posterior(self, group: Group, *, vague: bool) -> Posterior:
+    def posterior(self, group: Group) -> Posterior:
         """Of all rows of a group, fitted once."""
-        key = (group.name, vague)
-        if key not in self.known:
-            priors = VAGUE_PRIORS if vague else DEFAULT_PRIORS
-            self.known[key] = fit_posterior(measured(group, np.arange(len(group))), priors)
-        return self.known[key]
+        if group.name not in self.known:
+            self.known[group.name] = fit_posterior(measured(group, np.arange(len(group))), VAGUE_PRIORS)
+        return self.known[group.name]
 
 
 def measured(group: Group, rows: Ints) -> MeasuredRows:

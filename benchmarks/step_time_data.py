@@ -119,7 +119,7 @@ def _fit_masks(group: Group, split: str) -> Iterator[NDArray[np.bool_]]:
     elif split == "G":
         yield group.nodes <= 2
     elif split == "H":
-        yield group.gpu_batch < batches[(len(batches) + 1) // 2]
+        yield group.gpu_batch < batches[min((len(batches) + 1) // 2, len(batches) - 1)]
     elif split == "I":
         yield from _random_rows(workers <= 4, 16)
     elif split == "P":

@@ -120,6 +120,8 @@ def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str |
         return f"{row.instance_type} is not in the catalogue"
     if row.gpus_per_node != kind.gpu_count:
         return f"{row.gpus_per_node} GPUs per node is not a whole {kind.name}"
+    if precision not in catalog.gpu_of(kind).dense_tflops and precision != "tf32":
+        return f"{kind.name} has no units for {precision}"
     return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
 
 

@@ -68,7 +68,13 @@ class ErrorRow(NamedTuple):
 
 def hold_out(model: StepTimeModel, *, baselines: bool = False) -> list[HeldOut]:
     """`model` is fitted; every probe is then left out of a fit like it. Baselines see the same rows."""
-    model = _trimmed(model)
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # as in the fit itself
+        return _hold_out(_trimmed(model), baselines)
+
+
+def _hold_out(model: StepTimeModel, baselines: bool) -> list[HeldOut]:
     refits = Refits(model)
     models: dict[str, Model] = {SCAV: lambda _, name, left_out: refits.predict(name, left_out)}
     if baselines:

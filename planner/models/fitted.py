@@ -31,8 +31,9 @@ def fit_models(
     workload = job.workload
     runs = [(float(run.batch), run.samples_needed(workload.dataset_samples)) for run in workload.convergence.runs]
     points = [(float(workload.target.reference_batch), workload.target_samples), *runs]
+    probed = {row.instance_type for row in measurements}  # only there do the shapes of other jobs say anything
     return FittedModels(
-        step_time=StepTimeModel(workload, catalog, fit_history(history)).fit(measurements),
+        step_time=StepTimeModel(workload, catalog, fit_history(history, probed)).fit(measurements),
         convergence=ConvergenceModel().fit(points, workload.convergence.noise_scale or measured_noise),
         overheads=run_overheads(workload, measurements),
     )

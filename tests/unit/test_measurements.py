@@ -133,3 +133,10 @@ def test_the_median_of_nothing_known_is_unknown():
     assert median([]) is None
     assert median([None, None]) is None
     assert median([None, 3.0]) == 3.0
+
+
+def test_a_precision_that_the_gpu_does_not_have_is_no_evidence(catalog):
+    row = Measurement.model_validate(ROW | {"instance_type": "p3.2xlarge", "gpus_per_node": 1})
+    found = usable([row], catalog, "bf16")
+    assert found.rows == ()
+    assert "p3.2xlarge has no units for bf16" in found.warnings[0]

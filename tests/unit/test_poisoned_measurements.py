@@ -52,6 +52,14 @@ def test_a_merely_odd_window_moves_little_and_widens_the_interval() -> None:
     assert width(odd) > CLEAN.p95[1] / CLEAN.p05[1]
 
 
+@pytest.mark.parametrize("factor", [1e-3, 100.0, 1000.0])
+def test_a_single_probe_is_held_against_the_data_sheet(factor: float) -> None:
+    model = fitted([PROBES[0].model_copy(update={"step_seconds": factor * PROBES[0].step_seconds})])
+    assert len(model.warnings_) == 1
+    assert "what the data sheet says" in model.warnings_[0]
+    assert model.types_ == {}
+
+
 def test_everything_in_milliseconds_is_said() -> None:
     model = fitted([row.model_copy(update={"step_seconds": 1000 * row.step_seconds}) for row in PROBES])
     assert any("check their units" in warning for warning in model.warnings_)

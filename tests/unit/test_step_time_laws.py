@@ -199,6 +199,14 @@ class TestWhatIsKnown:
         assert FITTED.why_extrapolated(KIND, 4, 64) is None
         assert list(predict(FITTED, [4, 16, 4], [64, 64, 65]).extrapolated) == [False, True, True]
 
+    def test_fewer_than_were_probed_are_extrapolated_too(self) -> None:
+        model = fitted([probe(4, 32, 0.4), probe(4, 64, 0.6)])
+        assert model.why_extrapolated(KIND, 1, 16) == "1 nodes, probed from 4 on; 16 samples per GPU, probed from 32 on"
+        assert list(predict(model, [4, 1, 4], [48, 48, 16]).extrapolated) == [False, True, True]
+
+    def test_no_configurations_are_no_error(self) -> None:
+        assert len(predict(FITTED, [], []).p50) == 0
+
     def test_further_from_the_probes_is_less_sure(self) -> None:
         widths = [width(predict(FITTED, [nodes], [64])) for nodes in (2, 8, 64)]
         assert widths == sorted(widths)
@@ -241,7 +249,7 @@ class TestAccuracy:
 
     def test_history_in_a_store_of_measurements_is_used_on_its_own_type_only(self) -> None:
         other_job = [probe(nodes, batch, 0.2 * nodes**0.4 + batch / 200) for nodes in (1, 2, 3, 4) for batch in (8, 64)]
-        history = fit_history([other_job, other_job[:2]])
+        history = fit_history([other_job, other_job[:2]], {KIND, "another"})
         assert {name: len(jobs) for name, jobs in history.items()} == {KIND: 1}
         model = StepTimeModel(JOB.workload, CATALOG, history).fit(PROBES[:2])
         assert predict(model, [16], [64]).p50[0] != predict(fitted(PROBES[:2]), [16], [64]).p50[0]

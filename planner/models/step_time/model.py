@@ -8,6 +8,7 @@ a probed type         a posterior of its own (`node_type`), whose prior is what 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -85,8 +86,7 @@ class StepTimeModel:
             return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), np.ones(len(step), dtype=bool))
         model, placements = self.types_[name], _placements(configurations)
         median, sd = tabulated(model, placements, self.rows_[name].placements.gpu_batch)
-        outside = (placements.nodes > model.most_nodes) | (placements.gpu_batch > model.most_gpu_batch)
-        return Prediction.log_normal(np.exp(median), sd, outside)
+        return Prediction.log_normal(np.exp(median), sd, model.outside(placements))
 
     def why_extrapolated(self, instance_type: str, nodes: int, gpu_batch: int) -> str | None:
         """In words: "16 nodes, probed up to 4". None where it was probed around."""
@@ -136,11 +136,11 @@ class StepTimeModel:
         return step_terms(configurations, self.workload)
 
 
-def fit_history(jobs: Sequence[Sequence[Measurement]]) -> dict[str, list[Posterior]]:
-    """Other jobs' measurements, a sequence for each job, as what `StepTimeModel` learns from on each instance type."""
+def fit_history(jobs: Sequence[Sequence[Measurement]], instance_types: AbstractSet[str]) -> dict[str, list[Posterior]]:
+    """Other jobs' measurements, a sequence for each job, as what `StepTimeModel` learns from on these types."""
     found: dict[str, list[Posterior]] = {}
     for measurements in jobs:
-        for name in sorted({row.instance_type for row in measurements}):
+        for name in sorted({row.instance_type for row in measurements} & instance_types):
             rows = _measured([row for row in measurements if row.instance_type == name])
             if len(rows) >= FEWEST_HISTORY_ROWS:
                 found.setdefault(name, []).append(fit_posterior(rows, DEFAULT_PRIORS))

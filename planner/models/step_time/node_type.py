@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.prediction import Floats, Prediction
+from planner.models.prediction import Flags, Floats, Ints, Prediction
 from planner.models.step_time.form import DEFAULT_PRIORS, Prior
 from planner.models.step_time.gaussian import GaussianResidual, coordinates, fit_gaussian
 from planner.models.step_time.intervals import conformal_stretch
@@ -36,8 +36,8 @@ class NodeTypeModel:
     forest: Any  # RandomForestRegressor; None with few rows
     hardware: Floats
     stretch: float
-    most_nodes: int
-    most_gpu_batch: int
+    nodes: tuple[int, int]  # fewest and most that were probed
+    gpu_batch: tuple[int, int]
 
     def log_step(self, placements: Placements) -> tuple[Floats, Floats]:
         """Median and standard deviation of the logarithm."""
@@ -55,16 +55,21 @@ class NodeTypeModel:
 
     def predict(self, placements: Placements) -> Prediction:
         median, sd = self.log_step(placements)
-        outside = (placements.nodes > self.most_nodes) | (placements.gpu_batch > self.most_gpu_batch)
-        return Prediction.log_normal(np.exp(median), sd, outside)
+        return Prediction.log_normal(np.exp(median), sd, self.outside(placements))
+
+    def outside(self, placements: Placements) -> Flags:
+        """Not between what was probed."""
+        sides = ((placements.nodes, self.nodes), (placements.gpu_batch, self.gpu_batch))
+        return np.asarray(np.any([(column < low) | (column > high) for column, (low, high) in sides], axis=0))
 
     def why_extrapolated(self, nodes: int, gpu_batch: int) -> str | None:
         """In words, where a configuration lies outside what was probed."""
         reasons = []
-        if nodes > self.most_nodes:
-            reasons.append(f"{nodes} nodes, probed up to {self.most_nodes}")
-        if gpu_batch > self.most_gpu_batch:
-            reasons.append(f"{gpu_batch} samples per GPU, probed up to {self.most_gpu_batch}")
+        for value, unit, (low, high) in ((nodes, "nodes", self.nodes), (gpu_batch, "samples per GPU", self.gpu_batch)):
+            if value > high:
+                reasons.append(f"{value} {unit}, probed up to {high}")
+            if value < low:
+                reasons.append(f"{value} {unit}, probed from {low} on")
         return "; ".join(reasons) or None
 
 
@@ -88,10 +93,14 @@ def fit_node_types(
             forest=forest,
             hardware=hardware[name],
             stretch=conformal_stretch(rows[name], posterior, priors[name], gaussian),
-            most_nodes=int(rows[name].placements.nodes.max()),
-            most_gpu_batch=int(rows[name].placements.gpu_batch.max()),
+            nodes=_ends(rows[name].placements.nodes),
+            gpu_batch=_ends(rows[name].placements.gpu_batch),
         )
     return models
+
+
+def _ends(column: Ints) -> tuple[int, int]:
+    return int(column.min()), int(column.max())
 
 
 def _fit_forest(

@@ -34,20 +34,24 @@ def screen(rows: Sequence[Measurement], expected_seconds: Floats) -> Screened:
     if not rows:
         return Screened((), ())
     ratio = np.log(np.array([row.step_seconds for row in rows]) / expected_seconds)
-    usual = float(np.median([*ratio, 0.0]))  # the data sheet has a say of its own, for two rows that disagree
+    # The data sheet has a say of its own, for two rows that disagree, and the only one where there is but one.
+    usual = float(np.median([*ratio, 0.0])) if len(rows) > 1 else 0.0
     far = np.abs(ratio - usual) > np.log(ABSURD_FACTOR)
     kept = tuple(row for row, odd in zip(rows, far, strict=True) if not odd)
-    named = sorted(_absurd(row, float(off)) for row, odd, off in zip(rows, far, ratio - usual, strict=True) if odd)
+    judge = "the others suggest" if len(rows) > 1 else "the data sheet says"
+    named = sorted(
+        _absurd(row, float(off), judge) for row, odd, off in zip(rows, far, ratio - usual, strict=True) if odd
+    )
     warnings = [*named, *_disagreements(kept), *_repeats(kept)]
     if len(kept) > 1 and abs(usual) > np.log(ABSURD_FACTOR):
         warnings.append(f"all measurements together are {_times(usual)} what the data sheet says: check their units")
     return Screened(kept, tuple(warnings))
 
 
-def _absurd(row: Measurement, off: float) -> str:
+def _absurd(row: Measurement, off: float, judge: str) -> str:
     factor = np.exp(abs(off))
     unit = ", as milliseconds for seconds would be" if _THOUSAND[0] < factor < _THOUSAND[1] else ""
-    return f"used without {row.step_seconds:g} s per step on {_where(row)}: {_times(off)} what the others suggest{unit}"
+    return f"used without {row.step_seconds:g} s per step on {_where(row)}: {_times(off)} what {judge}{unit}"
 
 
 def _times(off: float) -> str:

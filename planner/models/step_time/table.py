@@ -21,6 +21,8 @@ _PER_DOUBLING = 4
 
 def tabulated(model: NodeTypeModel, placements: Placements, probed_batches: Ints) -> tuple[Floats, Floats]:
     """Median and standard deviation of log seconds; whole nodes of one type, so `nodes` tells the placements apart."""
+    if not len(placements):
+        return np.zeros(0), np.zeros(0)
     low = np.log2(max(1.0, probed_batches.min() / _BEYOND))
     high = np.log2(probed_batches.max() * _BEYOND)
     exponents = np.arange(np.floor(low * _PER_DOUBLING), np.ceil(high * _PER_DOUBLING) + 1) / _PER_DOUBLING
