@@ -61,6 +61,12 @@ class Task(NamedTuple):
     objective: str
     job_usd: float
     length: ProbeLength = SHORT
+    told: float = 1.0
+
+    @property
+    def told_usd(self) -> float:
+        """What it is thought to cost before anything is measured."""
+        return self.told * self.job_usd
 
     @property
     def scale(self) -> float:
@@ -112,9 +118,8 @@ def by_rule(
             probe_seconds=task.length.after(np.exp(log_step)),
         )
 
-    expected_usd = float(believe(()).job_usd.min())
     outcome = probe_and_choose(
-        problem.space, believe, lambda row: float(steps[row] * values[row]), job_usd=expected_usd, most=most
+        problem.space, believe, lambda row: float(steps[row] * values[row]), job_usd=enough * task.told_usd, most=most
     )
     return Trial(list(outcome.measured), outcome.chosen)
 
@@ -131,7 +136,7 @@ def greedy(task: Task, model: StepModel, probes: int, samples: Callable[[Problem
     problem = task.problem
     values = problem.values(task.objective, samples(problem) / problem.global_batch)
     seconds = task.length.after(np.full(len(values), TYPICAL_STEP_SECONDS))
-    measured = start_plan(problem.space, seconds, task.job_usd)[:probes]
+    measured = start_plan(problem.space, seconds, task.told_usd)[:probes]
     while len(measured) < probes:
         predicted = np.exp(model(problem, sorted(measured))[0]) * values
         predicted[measured] = np.inf
