@@ -91,3 +91,13 @@ def test_a_job_without_answers_is_told_which(run_scav: Callable[..., Result]) ->
 def test_options_of_other_places_are_refused(run_scav: Callable[..., Result]) -> None:
     result = run_scav("probe", EXAMPLE, "--instance-type", "g5.*")
     assert result.stderr == "Error: --instance-type: has no meaning with --on local, only with --on aws\n"
+
+
+def test_a_terminal_that_was_closed_does_not_keep_a_cluster_from_going(monkeypatch: pytest.MonkeyPatch) -> None:
+    from planner.cli import probe_aws
+
+    def closed(*_arguments: object, **_options: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(probe_aws.click, "echo", closed)
+    probe_aws._say("Destroying")
