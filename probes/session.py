@@ -48,9 +48,10 @@ def begin(settings: Settings, place: cluster.Place, started: float) -> Session:
 
 @dataclass(slots=True)
 class _Timed:
-    """Finished windows of one kind, in seconds per step."""
+    """Finished windows of one kind, in seconds per step; and how much of each step was waiting for data."""
 
     finished: list[list[float]] = field(default_factory=list)
+    waits: list[list[float]] = field(default_factory=list)
 
 
 class Session:
@@ -60,11 +61,11 @@ class Session:
         self.instrument = Instrument(place, self.before_step, self.after_optimizer_step)
         self.startup_seconds: float | None = None
         self.steps = 0
-        self.data_wait = 0.0
         self.peak_memory_bytes = 0
         self._phase = "warm-up"
         self._clock = 0.0
         self._window: list[float] = []
+        self._waits: list[float] = []
         self._warm_up: list[float] = []
         self._with_sync, self._without_sync = _Timed(), _Timed()
         self._collector: GradientCollector | None = None
@@ -97,6 +98,8 @@ class Session:
                     self._begin_timing()
         elif self._phase == "timing":
             self._window.append(seconds)
+            self._waits.append(self.instrument.data_wait_seconds)
+            self.instrument.data_wait_seconds = 0.0
             if len(self._window) == self.settings.window_steps:
                 self._end_window()
         elif self._collector is not None:
@@ -110,7 +113,8 @@ class Session:
     def _end_window(self) -> None:
         kind = self._next_kind()
         kind.finished.append(self._window)
-        self._window = []
+        kind.waits.append(self._waits)
+        self._window, self._waits = [], []
         following = self._next_kind()
         enough = len(self._with_sync.finished) >= self.settings.windows
         if enough and (self.place.world_size == 1 or len(self._without_sync.finished) >= self.settings.windows):
@@ -123,8 +127,6 @@ class Session:
         return self._without_sync if behind and self.place.world_size > 1 else self._with_sync
 
     def _end_timing(self) -> None:
-        counted = sum(len(w) for kind in (self._with_sync, self._without_sync) for w in kind.finished)
-        self.data_wait = self.instrument.data_wait_seconds / counted
         self.peak_memory_bytes = parting.peak_memory_bytes()  # of training: what follows keeps copies of its own
         parameters = self.instrument.parameters()
         copies = NOISE_COPIES * sum(4 * parameter.numel() for parameter in parameters)
@@ -169,7 +171,7 @@ class Session:
                 own.p50,
                 own.p90,
                 own.variation,
-                self.data_wait,
+                windows.summarize(self._with_sync.waits).p50,  # as the step itself, so that it is a part of it
                 self.startup_seconds or 0.0,
                 self.peak_memory_bytes,
             ],
