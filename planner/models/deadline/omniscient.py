@@ -1,0 +1,68 @@
+"""The limit: the cheapest way to meet the deadline for whoever knows all availability in advance.
+
+It lives in the same world as every policy: it decides once a step, so before a loss it either leaves a step early or
+loses half a checkpoint interval on average. Nobody who has to find out is cheaper on average.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, World
+from planner.models.prediction import Flags, Floats
+
+
+def omniscient_cost(world: World, up: Flags, deadline_hours: float, prices: Floats | None = None) -> Floats:
+    """For each run (a row of `up`), in hours of on-demand. Infinite when even on-demand would be late."""
+    steps = round(deadline_hours / world.step_hours)
+    units = round(world.work_hours / world.step_hours)
+    restart = max(round(world.restart_hours / world.step_hours), 0)
+    cost = np.full((3, len(up), units + 1), np.inf)
+    cost[:, :, 0] = 0.0
+    for step in reversed(range(steps)):
+        here = up[:, step, None]
+        spot = world.spot_share if prices is None else prices[:, step, None]
+        lost = _with_more_work(cost[IDLE], world.interval_hours / 2 / world.step_hours)
+        gone = ~up[:, step + 1, None] if step + 1 < up.shape[1] else np.zeros_like(here)
+        cost[SPOT] = np.where(gone, lost, cost[SPOT])
+        cost[:, :, 0] = 0.0
+        cost = _one_step_earlier(world, cost, here, spot, restart)
+    return np.asarray(cost[IDLE, :, -1])
+
+
+def _one_step_earlier(world: World, cost: Floats, up: Flags, spot: Floats | float, restart: int) -> Floats:
+    """`cost` after this step, by what was rented in it."""
+    step_hours = world.step_hours
+    spot_on = step_hours * spot + _after(cost[SPOT], 1)
+    spot_new = step_hours * spot + _after(cost[SPOT], 1 - restart)
+    spot_on, spot_new = np.where(up, spot_on, np.inf), np.where(up, spot_new, np.inf)
+    demand_on = step_hours + _after(cost[ON_DEMAND], 1)
+    demand_new = step_hours + _after(cost[ON_DEMAND], 1 - restart)
+    wait = step_hours * world.idle_share + cost[IDLE]
+    earlier = np.empty_like(cost)
+    earlier[IDLE] = np.minimum(np.minimum(wait, spot_new), demand_new)
+    earlier[SPOT] = np.minimum(np.minimum(wait, np.minimum(spot_on, spot_new)), demand_new)
+    earlier[ON_DEMAND] = np.minimum(np.minimum(wait, spot_new), demand_on)
+    earlier[:, :, 0] = 0.0
+    return earlier
+
+
+def _after(cost: Floats, units: int) -> Floats:
+    """By work left before the step; a restart longer than a step is work added."""
+    shifted = np.full_like(cost, np.inf)
+    if units > 0:
+        shifted[:, units:] = cost[:, :-units]
+        shifted[:, :units] = cost[:, :1]
+    elif units == 0:
+        shifted[:] = cost
+    else:
+        shifted[:, :units] = cost[:, -units:]
+    return shifted
+
+
+def _with_more_work(cost: Floats, units: float) -> Floats:
+    """Between the points of the grid, and never beyond the whole job, so that the limit stays a limit."""
+    whole = int(units)
+    places = np.arange(cost.shape[1]) + whole
+    low, high = (cost[:, np.minimum(places + more, cost.shape[1] - 1)] for more in (0, 1))
+    return np.asarray(low if units == whole else low + (units - whole) * (high - np.where(np.isinf(high), 0.0, low)))

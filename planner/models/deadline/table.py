@@ -1,0 +1,63 @@
+"""When to leave spot for on-demand so that a deadline holds: a small table that a script can execute.
+
+For what runs now, what the spot market shows and how much work is left, it says how little slack (time left less work
+left) is too little for waiting or for spot. The same table is simulated, written to `scav.policy.json` and executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, Moment
+from planner.models.interruption.process import AGE_EDGES_HOURS, AGES, age_bucket
+from planner.models.prediction import Floats, Ints
+
+STATES = 2 * AGES  # spot capacity there, by age; then spot capacity gone, by age
+MODE_NAMES: tuple[Literal["idle", "spot", "on_demand"], ...] = ("idle", "spot", "on_demand")  # by IDLE, SPOT, ON_DEMAND
+Slack = Annotated[float, Field(ge=0)]
+
+
+class PolicyTable(BaseModel):
+    """`slack_hours[running][market][work]`: rent on-demand below this slack, take spot or wait at it and above."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = 1
+    step_hours: Annotated[float, Field(gt=0, description="how often to decide")]
+    restart_hours: Annotated[float, Field(ge=0)]
+    rollback_hours: Annotated[float, Field(ge=0, description="the most work that a loss takes back")]
+    margin_hours: Annotated[float, Field(ge=0, description="kept free for what goes wrong otherwise")]
+    spot_share: Annotated[float, Field(gt=0, description="price of spot over on-demand that this was made for")]
+    age_edges_hours: tuple[float, ...] = tuple(float(edge) for edge in AGE_EDGES_HOURS)
+    work_left_hours: tuple[float, ...]
+    slack_hours: dict[Literal["idle", "spot", "on_demand"], tuple[tuple[Slack, ...], ...]]
+
+    def decide(self, moment: Moment) -> Ints:
+        """For every run what to rent for the next step."""
+        return decide_each([self], np.zeros(len(moment.work_left), dtype=np.int64), moment)
+
+
+def decide_each(tables: Sequence[PolicyTable], which: Ints, moment: Moment) -> Ints:
+    """For runs that each follow their own one of several tables, made for the same job."""
+    first = tables[0]
+    limits = np.array([[table.slack_hours[name] for name in MODE_NAMES] for table in tables])
+    market = age_bucket(moment.age_hours) + np.where(moment.up, 0, AGES)
+    rows = limits[which, moment.mode, market]
+    place = np.interp(moment.work_left, first.work_left_hours, np.arange(rows.shape[1]))
+    below = np.minimum(place.astype(np.int64), rows.shape[1] - 2)
+    each, part = np.arange(len(below)), place - below
+    limit = rows[each, below] * (1 - part) + rows[each, below + 1] * part
+    slack = moment.time_left - moment.work_left
+    enough = slack >= np.maximum(limit, _safe_slack(first, moment))
+    return np.asarray(np.where(enough, np.where(moment.up, SPOT, IDLE), ON_DEMAND))
+
+
+def _safe_slack(table: PolicyTable, moment: Moment) -> Floats:
+    """Below it a loss in the coming step could break the deadline even if on-demand is rented right after."""
+    at_risk = np.where(moment.mode == SPOT, table.rollback_hours, table.step_hours)
+    back_again = np.where(moment.mode == ON_DEMAND, table.restart_hours, 0.0)
+    return np.asarray(at_risk + table.restart_hours + table.margin_hours + back_again)

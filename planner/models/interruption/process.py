@@ -1,0 +1,95 @@
+"""When a gang of spot nodes is lost and when its capacity is back: rates that fall with the age of the current state.
+
+Up-times are not exponential: capacity that has lasted four hours is ten times safer than capacity that came a minute
+ago, and a shortage that has lasted as long ends as slowly. Five ages on either side hold this; the exponential law,
+whose rate never falls, expects too many short runs and no long ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.models.prediction import Floats, Ints
+
+AGE_EDGES_HOURS = np.array([0.0, 0.12, 0.3, 1.0, 4.0])
+AGES = len(AGE_EDGES_HOURS)
+_WIDTHS = np.diff(AGE_EDGES_HOURS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotProcess:
+    """One gang in one zone. `log_sd` is what is not known of either rate during the coming run."""
+
+    loss_per_hour: Floats
+    return_per_hour: Floats
+    log_sd: float = 0.0
+
+    @property
+    def mean_up_hours(self) -> float:
+        """The mean time between losses while running; the median is far shorter and misleads the interval."""
+        return mean_hours(self.loss_per_hour)
+
+    @property
+    def mean_down_hours(self) -> float:
+        return mean_hours(self.return_per_hour)
+
+    @property
+    def availability(self) -> float:
+        up, down = self.mean_up_hours, self.mean_down_hours
+        if np.isinf(up):
+            return 1.0
+        return 0.0 if np.isinf(down) else up / (up + down)
+
+    def scaled(self, loss: float = 1.0, returns: float = 1.0) -> SpotProcess:
+        return SpotProcess(
+            loss_per_hour=self.loss_per_hour * loss, return_per_hour=self.return_per_hour * returns, log_sd=self.log_sd
+        )
+
+
+def age_bucket(age_hours: Floats) -> Ints:
+    return np.searchsorted(AGE_EDGES_HOURS, age_hours, side="right") - 1
+
+
+def cumulative_hazard(rates: Floats, hours: Floats) -> Floats:
+    at_edges = np.concatenate(([0.0], np.cumsum(rates[:-1] * _WIDTHS)))
+    beyond = np.maximum(hours - AGE_EDGES_HOURS[-1], 0.0)
+    return np.asarray(np.interp(hours, AGE_EDGES_HOURS, at_edges) + beyond * rates[-1])
+
+
+def hours_at_hazard(rates: Floats, hazard: Floats) -> Floats:
+    """The age at which this much risk has been run: infinite where the rates end before it."""
+    at_edges = np.concatenate(([0.0], np.cumsum(rates[:-1] * _WIDTHS)))
+    beyond = np.maximum(hazard - at_edges[-1], 0.0)
+    tail = np.where(beyond > 0, np.inf, 0.0) if rates[-1] <= 0 else beyond / rates[-1]
+    rising = np.concatenate(([True], np.diff(at_edges) > 0))  # a bucket without risk is skipped, not divided by
+    return np.asarray(np.interp(hazard, at_edges[rising], AGE_EDGES_HOURS[rising]) + tail)
+
+
+def survival(rates: Floats, hours: Floats) -> Floats:
+    return np.asarray(np.exp(-cumulative_hazard(rates, hours)))
+
+
+def mean_hours(rates: Floats) -> float:
+    return float(_moments(rates)[0])
+
+
+def squared_variation(rates: Floats) -> float:
+    """Variance over squared mean: 1 for the exponential law, about 4 here."""
+    mean, square = _moments(rates)
+    return float(square / mean**2 - 1) if np.isfinite(mean) and mean > 0 else 0.0
+
+
+def _moments(rates: Floats) -> tuple[float, float]:
+    """Mean and mean square of a duration: integrals of survival and of 2 t survival, in closed form by bucket."""
+    if rates[-1] <= 0:
+        return np.inf, np.inf
+    edges = np.append(AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] + 60 / rates[-1])
+    start, width = edges[:-1], np.diff(edges)
+    alive = survival(rates, start)
+    risk = np.maximum(rates, 1e-12)
+    ends = np.exp(-risk * width)
+    area = alive * (1 - ends) / risk
+    lever = alive * (1 - ends * (1 + risk * width)) / risk**2
+    return float(area.sum()), float(2 * (start * area + lever).sum())
