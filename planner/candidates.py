@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -81,25 +82,36 @@ class Offers:
     zones: tuple[str, ...]
     on_demand_usd: Floats
     node_usd: Floats
+    interruption_class: tuple[int | None, ...]
     volume_usd_per_node: Floats
     checkpoint_usd: Floats
 
     def __len__(self) -> int:
         return len(self.zones)
 
-    def machine_usd(self, nodes: Ints) -> Floats:
-        """The cluster's machines for an hour, shape (rows, offers)."""
-        anchors = on_demand_count(nodes, self.market)
-        return np.asarray(np.outer(nodes - anchors, self.node_usd) + np.outer(anchors, self.on_demand_usd))
+    def at(self, rows: Sequence[int]) -> Offers:
+        kept = np.array(rows, dtype=np.int64)
+        return Offers(
+            market=self.market,
+            regions=tuple(self.regions[row] for row in rows),
+            zones=tuple(self.zones[row] for row in rows),
+            on_demand_usd=self.on_demand_usd[kept],
+            node_usd=self.node_usd[kept],
+            interruption_class=tuple(self.interruption_class[row] for row in rows),
+            volume_usd_per_node=self.volume_usd_per_node[kept],
+            checkpoint_usd=self.checkpoint_usd[kept],
+        )
+
+    def base_usd(self, base: Ints) -> Floats:
+        """So many on-demand nodes for an hour, shape (rows, offers)."""
+        return np.asarray(np.outer(base, self.on_demand_usd))
+
+    def spot_usd(self, nodes: Ints) -> Floats:
+        return np.asarray(np.outer(nodes, self.node_usd))
 
     def storage_usd(self, nodes: Ints) -> Floats:
         """Its volumes and checkpoints for an hour, shape (rows, offers)."""
         return np.asarray(np.outer(nodes, self.volume_usd_per_node) + self.checkpoint_usd)
-
-
-def on_demand_count(nodes: Ints, market: Market) -> Ints:
-    """Among spot nodes one on-demand node hosts the rendezvous, which must outlive them; a single node needs none."""
-    return nodes if market == "on_demand" else (nodes > 1).astype(np.int64)
 
 
 def offers_by_market(
@@ -108,7 +120,7 @@ def offers_by_market(
     """Only where there is an on-demand price: it bounds what a spot node can cost."""
     prices = {region.name: region for region in catalog.regions}
     rows = [
-        (offer.region, zone, offer.on_demand_usd, spot_usd)
+        (offer.region, zone, offer.on_demand_usd, spot_usd, offer.interruption_class)
         for offer in catalog.offers_by_type[kind.name]
         if offer.region in regions and offer.on_demand_usd is not None
         for zone, spot_usd in offer.spot_usd.items()
@@ -124,6 +136,7 @@ def offers_by_market(
             zones=tuple(row[1] for row in chosen),
             on_demand_usd=np.array([row[2] for row in chosen], dtype=float),
             node_usd=np.array([row[2] if market == "on_demand" else row[3] for row in chosen], dtype=float),
+            interruption_class=tuple(row[4] for row in chosen),
             volume_usd_per_node=np.array(
                 [
                     root_volume_gib(checkpoint_bytes) * prices[row[0]].volume_usd_per_gib_month / HOURS_PER_MONTH
@@ -138,11 +151,10 @@ def offers_by_market(
     return {market: table(market) for market in MARKETS}
 
 
-def within_quota(kind: InstanceType, nodes: Ints, market: Market, constraints: Constraints) -> Flags:
+def within_quota(kind: InstanceType, on_demand: Ints, spot: Ints, constraints: Constraints) -> Flags:
     """Whether the account may run that many vCPUs of this class at once."""
-    anchors = on_demand_count(nodes, market)
-    allowed = np.ones(len(nodes), dtype=bool)
-    for count, quota in ((anchors, constraints.quotas.on_demand), (nodes - anchors, constraints.quotas.spot)):
+    allowed = np.ones(len(on_demand), dtype=bool)
+    for count, quota in ((on_demand, constraints.quotas.on_demand), (spot, constraints.quotas.spot)):
         limit = getattr(quota, kind.quota_class)
         if limit is not None:
             allowed &= count * kind.vcpu <= limit

@@ -13,7 +13,8 @@ from planner.models.step_time import StepTimeModel
 from planner.plan import wording
 from planner.plan.build import Outlook, PlanInputs
 from planner.plan.schema import Share, six_digits
-from planner.search import Candidate, choose, feasible
+from planner.pricing import Candidate
+from planner.search import choose, feasible
 
 
 class ErrorEntry(Contract):

@@ -21,7 +21,9 @@ from planner.models.configurations import Configurations
 from planner.models.step_time import peak_flops_per_second
 from planner.plan.build import Outlook, PlanInputs
 from planner.plan.schema import Interval, Share, six_digits
-from planner.search import Candidate, evaluate, preference
+from planner.plan.spot import simulated
+from planner.pricing import Candidate
+from planner.search import evaluate, preference
 
 Item = TypeVar("Item")
 
@@ -59,6 +61,7 @@ class Asked:
     kind: InstanceType
     nodes: CountRange
     market: Market = "on_demand"
+    on_demand_base: int | None = None
     gpu_batch: int | None = None
     global_batch: CountRange | None = None
 
@@ -105,7 +108,13 @@ def sweep_batch(inputs: PlanInputs, outlook: Outlook, asked: Asked) -> list[Fore
 
 
 def forecast(inputs: PlanInputs, outlook: Outlook, row: Candidate) -> Forecast:
-    """A candidate with what search leaves out: step time, samples, efficiencies, and why it is extrapolated."""
+    """A candidate with what search leaves out: step time, samples, efficiencies, and why it is extrapolated.
+
+    Lost nodes are simulated, as for a plan.
+    """
+    markets = outlook.predictors.spot_markets
+    if row.market == "spot" and markets is not None:
+        row, _ = simulated(row, inputs.job_file.job, inputs.catalog, outlook.predictors, markets)
     kind, models = inputs.catalog.instance_type_by_name[row.instance_type], outlook.models
     one = _configurations(inputs, kind, [(row.nodes, row.gpu_batch, row.accumulation_steps)])
     batch, reference = np.array([row.global_batch]), inputs.job_file.job.workload.target.reference_batch
@@ -184,7 +193,9 @@ def _best(inputs: PlanInputs, outlook: Outlook, asked: Asked, rows: Configuratio
     fitting = rows.at(memory.fits(rows, job.workload))
     if not len(fitting.nodes):
         return None
-    found = evaluate(job, inputs.catalog, fitting, outlook.regions, outlook.predictors, asked.market)
+    found = evaluate(
+        job, inputs.catalog, fitting, outlook.regions, outlook.predictors, asked.market, asked.on_demand_base
+    )
     if not found:
         how = "on demand" if asked.market == "on_demand" else "as spot"
         raise InputError(f"{asked.kind.name} is not sold {how} in {', '.join(outlook.regions)}")

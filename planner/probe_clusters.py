@@ -21,8 +21,9 @@ from planner.models.configurations import Configurations
 from planner.models.memory import largest_batch
 from planner.plan.account import STOP_SLACK_HOURS
 from planner.plan.build import Outlook, PlanInputs
+from planner.pricing import Candidate
 from planner.probe_plan import Probe, batches_between, missing
-from planner.search import Candidate, preference
+from planner.search import preference
 from planner.units import format_usd
 
 NODE_COUNTS = (1, 2, 4)  # the smallest that tell the network's terms apart; time on more of them is predicted

@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from planner import __version__
-from planner.plan import Plan, format_plan, workspace_variables
+from planner.plan import Plan, deadline_policy, format_plan, workspace_variables
+from planner.plan.policy import POLICY_FILE
 from planner.review import cost_markdown
 
 MODULE = "gpu-cluster"
@@ -26,6 +27,9 @@ def render_workspace(plan: Plan, *, templates: Mapping[str, str], module: Mappin
     files = render_code(plan.scav_version, templates=templates, module=module)
     files[VARIABLES_FILE] = _json(workspace_variables(plan))
     files["scav.plan.json"] = format_plan(plan)
+    policy = deadline_policy(plan)
+    if policy is not None:
+        files[POLICY_FILE] = _json(policy.model_dump(mode="json"))
     files["COST.md"] = header + cost_markdown(plan)
     return dict(sorted(files.items()))
 

@@ -9,62 +9,28 @@ That is how millions of candidates are compared exactly without a row for each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
-from planner.candidates import (
-    MARKETS,
-    BatchGrid,
-    Market,
-    Offers,
-    batch_grid,
-    offers_by_market,
-    on_demand_count,
-    within_quota,
-)
+from planner.candidates import BatchGrid, Market, Offers, batch_grid, offers_by_market, within_quota
 from planner.catalog import Catalog, InstanceType
 from planner.job import Job
 from planner.job.schema import Objective
 from planner.models.configurations import Configurations
-from planner.models.prediction import Flags, Floats, Ints, Prediction, Quantiles
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predictors:
-    """What search needs to know of a configuration, whoever predicts it."""
-
-    fits: Callable[[Configurations], Flags]
-    step_seconds: Callable[[Configurations], Prediction]
-    samples: Callable[[Ints], Prediction]
-    spot_slowdown: Prediction
-    spot_price: Prediction
-    startup_seconds: float
-    checkpoint_share: float
-    spot_allowed: bool
-
-
-class Candidate(NamedTuple):
-    """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
-
-    instance_type: str
-    market: Market
-    region: str
-    zone: str
-    nodes: int
-    on_demand_count: int
-    gpu_batch: int
-    accumulation_steps: int
-    global_batch: int
-    hourly_usd: float
-    storage_hourly_usd: float
-    hours: Quantiles
-    hours_limit: float
-    usd: Quantiles
-    usd_limit: float
-    extrapolated: bool
+from planner.models.prediction import Floats, Ints, Prediction
+from planner.pricing import (
+    Candidate,
+    Predictors,
+    Priced,
+    alike_zones,
+    on_demand,
+    pareto_rows,
+    with_spot,
+    work_hours,
+)
+from planner.spot_mix import on_demand_bases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,21 +97,34 @@ class _Blocks:
     def _add_markets(
         self, configurations: Configurations, samples: Prediction, offers: Mapping[Market, Offers]
     ) -> None:
-        constraints = self.job.constraints
-        busy = _busy_hours(configurations, samples, self.predictors)
-        for market in MARKETS:
-            if not self._may_buy(market) or not offers[market]:
-                continue
-            rows = within_quota(configurations.instance_type, configurations.nodes, market, constraints)
-            self.candidate_count += int(rows.sum()) * len(offers[market])
-            priced = _priced(configurations.at(rows), busy.at(rows), offers[market], self.predictors)
-            self.finalists += priced.front(constraints.confidence)
+        constraints, nodes = self.job.constraints, configurations.nodes
+        work = work_hours(configurations, samples, self.predictors)
+        if constraints.spot != "always":
+            self._add(on_demand(configurations, work, offers["on_demand"], self.predictors), nodes, 0 * nodes)
+        markets = self.predictors.spot_markets
+        if constraints.spot == "never" or markets is None or not offers["spot"]:
+            return
+        for zones in alike_zones(offers["spot"], configurations.instance_type, markets):
+            for base in on_demand_bases(nodes, constraints):
+                rows = base >= 0
+                if not rows.any():
+                    continue
+                bought = with_spot(
+                    configurations.at(rows),
+                    work.at(rows),
+                    zones,
+                    base[rows],
+                    markets=markets,
+                    predictors=self.predictors,
+                    constraints=constraints,
+                )
+                in_reserve = nodes if constraints.on_demand_fallback else base
+                self._add(bought, in_reserve[rows], (nodes - base)[rows])
 
-    def _may_buy(self, market: Market) -> bool:
-        policy = self.job.constraints.spot
-        if market == "spot":
-            return policy != "never" and self.predictors.spot_allowed
-        return policy != "always"
+    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints) -> None:
+        allowed = within_quota(priced.configurations.instance_type, on_demand_nodes, spot_nodes, self.job.constraints)
+        self.candidate_count += int(allowed.sum()) * len(priced.offers)
+        self.finalists += priced.front(allowed, self.job.constraints.confidence)
 
 
 def evaluate(
@@ -155,98 +134,32 @@ def evaluate(
     regions: tuple[str, ...],
     predictors: Predictors,
     market: Market,
+    base: int | None = None,
 ) -> list[Candidate]:
-    """Every one of these, in their order, in its cheapest zone; empty where the type is not sold.
+    """Every one of these, in their order, where it is cheapest; empty where the type is not sold so.
 
-    As in the search, but whatever the job allows: limits, quotas, memory and spot policy are not asked.
+    As in the search, but whatever the job allows: limits, quotas, memory and spot policy are not asked. `base`:
+    on-demand nodes beside spot ones, if not the fewest that the search would try.
     """
     checkpoint_bytes = job.workload.checkpoint_bytes_or_default
     offers = offers_by_market(catalog, configurations.instance_type, regions, checkpoint_bytes)[market]
-    if not offers:
+    confidence, every = job.constraints.confidence, np.arange(len(configurations.nodes))
+    work = work_hours(configurations, predictors.samples(configurations.global_batch), predictors)
+    if offers and market == "on_demand":
+        return on_demand(configurations, work, offers, predictors).candidates(every, confidence)
+    markets = predictors.spot_markets
+    if not offers or markets is None:
         return []
-    busy = _busy_hours(configurations, predictors.samples(configurations.global_batch), predictors)
-    priced = _priced(configurations, busy, offers, predictors)
-    return priced.candidates(np.arange(len(configurations.nodes)), job.constraints.confidence)
-
-
-def _busy_hours(configurations: Configurations, samples: Prediction, predictors: Predictors) -> Prediction:
-    """Steps and checkpoints, without start-up and without losing nodes."""
-    steps = samples.scaled(1.0 / configurations.global_batch)
-    seconds = predictors.step_seconds(configurations).times(steps)
-    return seconds.scaled((1 + predictors.checkpoint_share) / 3600)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """Configurations bought in one market, each where it is cheapest.
-
-    Where a cluster stands does not change its hours, so for each node count only the cheapest zone can win.
-    """
-
-    configurations: Configurations
-    offers: Offers
-    offer: Ints  # which of the offers
-    hourly_usd: Floats
-    storage_hourly_usd: Floats
-    hours: Prediction
-    usd: Prediction
-
-    def front(self, confidence: float) -> list[Candidate]:
-        kept = pareto_rows(self.hours.quantile(confidence), self.usd.quantile(confidence))
-        return self.candidates(kept, confidence)
-
-    def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
-        rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
-        columns = zip(
-            self.offer[kept].tolist(),
-            rows.nodes.tolist(),
-            on_demand_count(rows.nodes, self.offers.market).tolist(),
-            rows.gpu_batch.tolist(),
-            rows.accumulation_steps.tolist(),
-            rows.global_batch.tolist(),
-            self.hourly_usd[kept].tolist(),
-            self.storage_hourly_usd[kept].tolist(),
-            hours.rows(),
-            hours.quantile(confidence).tolist(),
-            usd.rows(),
-            usd.quantile(confidence).tolist(),
-            hours.extrapolated.tolist(),
-            strict=True,
-        )
-        name, offers = rows.instance_type.name, self.offers
-        return [
-            Candidate(name, offers.market, offers.regions[zone], offers.zones[zone], *row) for zone, *row in columns
-        ]
-
-
-def _priced(configurations: Configurations, busy: Prediction, offers: Offers, predictors: Predictors) -> _Priced:
-    hours = busy.times(predictors.spot_slowdown) if offers.market == "spot" else busy
-    hours = hours.scaled(1.0, shift=predictors.startup_seconds / 3600)
-    # Hours at today's price that will cost as much as these hours do then.
-    at_price = hours.times(predictors.spot_price) if offers.market == "spot" else hours
-    node_counts, which = np.unique(configurations.nodes, return_inverse=True)
-    storage = offers.storage_usd(node_counts)
-    hourly = offers.machine_usd(node_counts) + storage
-    cheapest = hourly.argmin(axis=1)
-    rows = np.arange(len(node_counts))
-    hourly_usd = hourly[rows, cheapest][which]
-    return _Priced(
-        configurations=configurations,
-        offers=offers,
-        offer=cheapest[which],
-        hourly_usd=hourly_usd,
-        storage_hourly_usd=storage[rows, cheapest][which],
-        hours=hours,
-        usd=at_price.scaled(hourly_usd),
-    )
-
-
-def pareto_rows(hours: Floats, usd: Floats) -> Ints:
-    """Rows that no other row beats in both, fastest first; of equal rows the first."""
-    order = np.lexsort((usd, hours))
-    ranked = usd[order]
-    best_before = np.concatenate(([np.inf], np.minimum.accumulate(ranked)[:-1]))
-    return np.asarray(order[ranked < best_before])
+    nodes = configurations.nodes
+    fewest = next(on_demand_bases(nodes, job.constraints)) if base is None else np.full(len(nodes), base)
+    bases = np.clip(fewest, 0, nodes - 1)
+    each = [
+        with_spot(
+            configurations, work, zones, bases, markets=markets, predictors=predictors, constraints=job.constraints
+        ).candidates(every, confidence)
+        for zones in alike_zones(offers, configurations.instance_type, markets)
+    ]
+    return [min(rows, key=lambda row: preference(row, "cost")) for rows in zip(*each, strict=True)]
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,9 @@ from planner.catalog.snapshot import parse_catalog
 from planner.errors import InputError, one_line
 from planner.job import JobFile, parse_job
 from planner.measurements import Measurement, MeasurementFile, is_json, parse_measurements
+from planner.models.interruption.sources import Recording, SpotHistory
+from planner.models.interruption.traces import Trace, parse_trace
+from planner.plan.policy import POLICY_FILE
 from planner.plan.schema import Plan, parse_plan
 
 JOB_FILE = "scav.yaml"
@@ -62,6 +66,28 @@ def load_history(folder: Path | None, *, but: Path) -> tuple[list[tuple[Measurem
     texts = [load_text(path) for path in found]
     rows = [parse_measurements(text, file=str(path)).rows for path, text in zip(found, texts, strict=True)]
     return rows, sha256("".join(texts)) if texts else None
+
+
+def load_trace(file: Path) -> Trace:
+    return parse_trace(one_line(file.name), _json(load_text(file), file), file=str(file))
+
+
+def load_spot_history(folder: Path | None, *, age_hours: float) -> tuple[SpotHistory, str | None]:
+    """Recordings of spot capacity, one for an instance type and zone, named `g5.xlarge@use1-az4.json`."""
+    if folder is None:
+        return SpotHistory(), None
+    if not _is_folder(folder):
+        raise InputError("no such folder", file=str(folder))
+    recordings, texts = {}, []
+    for path in sorted(folder.glob("*.json")):
+        instance_type, at, zone = path.stem.partition("@")
+        if not at:
+            raise InputError("is named for no instance type and zone ID, as g5.xlarge@use1-az4.json is", file=str(path))
+        recordings[instance_type, zone] = Recording(load_trace(path), age_hours)
+        texts.append(path.name + load_text(path))
+    if not recordings:
+        raise InputError("holds no recording such as g5.xlarge@use1-az4.json", file=str(folder))
+    return SpotHistory(recordings=recordings), sha256(f"{age_hours}" + "".join(texts))
 
 
 def load_catalog(file: Path | None, *, beside: Path) -> tuple[Catalog, str, str]:
@@ -163,6 +189,13 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _json(text: str, file: Path) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"is no JSON: {error}", file=str(file)) from None
+
+
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
@@ -211,12 +244,15 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _left_over(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Files of a module copy that the module no longer has; everything else in the folder is the user's."""
+    """Files of a module copy that the module no longer has, and a policy without a deadline to keep.
+
+    Everything else in the folder is the user's.
+    """
     modules = {Path(name).parts[:2] for name in files if name.startswith("modules/")}
     found = (path.relative_to(folder) for root in sorted(modules) for path in folder.joinpath(*root).rglob("*"))
     return sorted(
         path.as_posix()
-        for path in found
+        for path in (*found, Path(POLICY_FILE))
         if path.as_posix() not in files
         and (folder / path).is_file()
         and not any(part.startswith(".terraform") for part in path.parts)

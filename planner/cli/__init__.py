@@ -13,7 +13,10 @@ import click
 from planner import __version__
 from planner.errors import ScavError
 
-COMMANDS = ("init", "probe", "fit", "predict", "plan", "review", "check", "adopt", "catalog", "schema", "doctor")
+COMMANDS = (
+    *("init", "probe", "fit", "predict", "plan", "simulate", "review", "check", "policy", "adopt", "catalog", "schema"),
+    "doctor",
+)
 
 
 class ScavGroup(click.Group):

@@ -19,6 +19,8 @@ def load_inputs(
     catalog_file: Path | None,
     *,
     history: Path | None = None,
+    spot_history: Path | None = None,
+    spot_history_age: str | None = None,
     frozen_to: Path | None = None,
 ) -> PlanInputs:
     """The job, the catalogue and the measurements beside it; what cannot be used of them is said on stderr."""
@@ -33,6 +35,8 @@ def load_inputs(
     measurements, measurements_sha256 = store.load_measurements(folder / store.MEASUREMENTS_FILE)
     known = usable(measurements.rows, catalog, job_file.job.workload.precision)
     warn((*measurements.warnings, *known.warnings))
+    age_hours = duration("--spot-history-age", spot_history_age) if spot_history_age else 0.0
+    recordings, spot_history_sha256 = store.load_spot_history(spot_history, age_hours=age_hours)
     others, history_sha256 = store.load_history(history, but=folder)
     return PlanInputs(
         job_file=job_file,
@@ -42,13 +46,26 @@ def load_inputs(
             job_sha256=store.sha256(job_file.job.model_dump_json()),
             measurements_sha256=measurements_sha256,
             history_sha256=history_sha256,
+            spot_history_sha256=spot_history_sha256,
             catalog_sha256=catalog_sha256,
             catalog=catalog_name,
             catalog_date=catalog.date,
         ),
         measured_noise=measured_noise_scale(measurements.rows),
         history=tuple(usable(rows, catalog, job_file.job.workload.precision).rows for rows in others),
+        spot_history=recordings,
     )
+
+
+def duration(option: str, text: str) -> float:
+    """In hours, from an option."""
+    from planner.errors import InputError
+    from planner.units import parse_hours
+
+    try:
+        return parse_hours(text)
+    except ValueError as error:
+        raise InputError(str(error), key=option) from None
 
 
 def warn(warnings: Sequence[str]) -> None:

@@ -20,4 +20,13 @@ history_option = click.option(
     envvar="SCAV_HISTORY",
     help="Folder with the measurements.jsonl of other jobs, which say how instance types behave on more nodes.",
 )
+spot_history_option = click.option(
+    "--spot-history",
+    type=click.Path(path_type=Path),
+    envvar="SCAV_SPOT_HISTORY",
+    help="Folder with recordings of spot capacity, named g5.xlarge@use1-az4.json; without it AWS's classes speak.",
+)
+spot_history_age_option = click.option(
+    "--spot-history-age", help="How long before the run they end, 3d: the older, the less they say."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

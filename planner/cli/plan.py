@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.inputs import load_inputs, warn
-from planner.cli.options import catalog_option, history_option, job_argument, json_option
+from planner.cli.options import (
+    catalog_option,
+    history_option,
+    job_argument,
+    json_option,
+    spot_history_age_option,
+    spot_history_option,
+)
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -25,11 +32,21 @@ if TYPE_CHECKING:
 @click.option("--confidence", type=float, help="Replace the probability with which limits must be kept.")
 @click.option("--objective", type=click.Choice(["cost", "time", "knee"]), help="Replace the job's objective.")
 @click.option("--spot", type=click.Choice(["never", "auto", "always"]), help="Replace the job's spot policy.")
+@click.option(
+    "--on-demand-base", type=click.IntRange(0, 1024), help="Exactly so many on-demand nodes beside the spot ones."
+)
+@click.option(
+    "--on-demand-fallback/--no-on-demand-fallback",
+    default=None,
+    help="Count on scav.policy.json being executed, which replaces spot nodes before a deadline is missed.",
+)
 @click.option("--nodes", help="Replace the node range: 1..16.")
 @click.option("--region", "regions", multiple=True, help="Replace the job's regions; repeatable, or all.")
 @click.option("--instance-type", "instance_types", multiple=True, help="Replace the job's types: g5.*, A100:80GB:8.")
 @catalog_option
 @history_option
+@spot_history_option
+@spot_history_age_option
 @click.option(
     "--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Keep the catalogue that the plan in --out was made with."
 )
@@ -41,6 +58,8 @@ def command(
     out: Path,
     catalog_file: Path | None,
     history: Path | None,
+    spot_history: Path | None,
+    spot_history_age: str | None,
     frozen: bool,
     check: bool,
     as_json: bool,
@@ -60,7 +79,15 @@ def command(
         for key, value in overrides.items()
         if value not in (None, ())
     }
-    inputs = load_inputs(job, given, catalog_file, history=history, frozen_to=out if frozen else None)
+    inputs = load_inputs(
+        job,
+        given,
+        catalog_file,
+        history=history,
+        spot_history=spot_history,
+        spot_history_age=spot_history_age,
+        frozen_to=out if frozen else None,
+    )
     outlook = look_out(inputs)
     warn(outlook.models.step_time.warnings_)
     plan = make_plan(inputs, outlook)

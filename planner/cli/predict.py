@@ -104,9 +104,11 @@ def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dic
     if sweep == "batch" and gpu_batch:
         raise InputError("is what --sweep batch varies; give one of them", key="--gpu-batch")
     nodes = nodes or (job.constraints.nodes if sweep == "nodes" else None)
+    base = job.constraints.on_demand_base
     if name is None:
-        planned = choose_candidate(inputs, outlook)
+        planned, _ = choose_candidate(inputs, outlook)
         name, spot = planned.instance_type, planned.market == "spot" if spot is None else spot
+        base = planned.on_demand_count if planned.market == "spot" else base
         if not (nodes or gpu_batch or global_batch or sweep):
             gpu_batch = CountRange(planned.gpu_batch, planned.gpu_batch)
             global_batch = CountRange(planned.global_batch, planned.global_batch)
@@ -117,6 +119,7 @@ def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dic
         kind=kind,
         nodes=nodes or CountRange(1, 1),
         market="spot" if spot else "on_demand",
+        on_demand_base=base,
         gpu_batch=gpu_batch.low if gpu_batch else None,
         global_batch=global_batch,
     )

@@ -19,7 +19,8 @@ from planner.models.fitted import FittedModels
 from planner.models.prediction import Z95, Floats
 from planner.models.step_time.transfer import JOB_SD, TYPE_SD
 from planner.next_probe import LEAST_GAIN, ProbeSpace, expected_improvement, price_usd
-from planner.search import Candidate, preference
+from planner.pricing import Candidate
+from planner.search import preference
 
 MOST_NODES = 4  # of a cluster that is rented only to measure; more are predicted from it
 # Warm-up, windows with and without communication, gradient noise; then importing, loading data and a checkpoint.
@@ -179,4 +180,4 @@ def _hourly_usd(job: Job, catalog: Catalog, option: _Option) -> float:
     regions = (option.candidate.region,)
     offers = offers_by_market(catalog, kind, regions, job.workload.checkpoint_bytes_or_default)["on_demand"]
     nodes = np.array([option.probe[0]])
-    return float((offers.machine_usd(nodes) + offers.storage_usd(nodes)).min())
+    return float((offers.base_usd(nodes) + offers.storage_usd(nodes)).min())

@@ -14,7 +14,7 @@ from planner.models.prediction import Z95, Quantiles
 from planner.models.step_time import StepTimeModel
 from planner.models.step_time.rows import MeasuredRows
 from planner.models.step_time.transfer import COLD_START, RESIDUAL_SD
-from planner.search import Candidate
+from planner.pricing import Candidate
 from planner.units import format_percent
 
 WORTH_NAMING = 0.05  # below this, repeated probes agree and samples are known

@@ -158,6 +158,13 @@ class Constraints(Contract):
     )
     nodes: Range = Field(default=CountRange(1, 16), description="how many machines")
     spot: SpotPolicy = Field(default="auto", description="auto: where it is cheaper within the limits")
+    on_demand_base: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        default=None, description="on-demand nodes beside spot ones; default: one, more where they pay"
+    )
+    on_demand_fallback: bool = Field(
+        default=False,
+        description="count on somebody executing scav.policy.json, which replaces spot nodes before it is too late",
+    )
     quotas: Quotas = Quotas()
 
     @field_validator("nodes")

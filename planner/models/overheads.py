@@ -19,7 +19,8 @@ class Overheads:
     """Per run, and as a share of the time spent on steps."""
 
     startup_seconds: float
-    checkpoint_interval_seconds: float
+    save_seconds: float
+    checkpoint_interval_seconds: float  # on demand; with spot nodes it depends on how often they are lost
     checkpoint_share: float
 
 
@@ -31,6 +32,7 @@ def run_overheads(workload: Workload, measurements: Sequence[Measurement]) -> Ov
     interval = checkpoint_interval_seconds(save) if size else 0.0
     return Overheads(
         startup_seconds=STARTUP_SECONDS if startup is None else startup,
+        save_seconds=save,
         checkpoint_interval_seconds=interval,
         checkpoint_share=save / interval if interval else 0.0,
     )

@@ -69,6 +69,15 @@ class Prediction:
             extrapolated=self.extrapolated | other.extrapolated,
         )
 
+    def plus(self, other: Prediction) -> Prediction:
+        """The sum of quantities that rise and fall together, as two parts of one bill do."""
+        return Prediction(
+            p05=self.p05 + other.p05,
+            p50=self.p50 + other.p50,
+            p95=self.p95 + other.p95,
+            extrapolated=self.extrapolated | other.extrapolated,
+        )
+
     def scaled(self, factor: Floats | float, shift: Floats | float = 0.0) -> Prediction:
         return Prediction(
             p05=self.p05 * factor + shift,

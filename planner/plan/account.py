@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -16,10 +17,11 @@ from planner.job import Job
 from planner.measurements import Measurement
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
-from planner.models.interruption import expected_losses, spot_slowdown
 from planner.models.prediction import Quantiles
 from planner.plan import schema, wording
-from planner.search import Candidate, SearchResult, excess, front, preference
+from planner.plan.spot import SpotOutcome, spot_block
+from planner.pricing import Candidate
+from planner.search import SearchResult, excess, front, preference
 
 MAX_RUNTIME_FACTOR = 1.25  # over the p95 hours, then up to the next quarter of an hour
 STOP_SLACK_HOURS = 0.5  # after which AWS itself stops a run whose nodes did not (modules/gpu-cluster/deadline.tf)
@@ -39,12 +41,18 @@ class Account:
     measured_noise: float | None
     found: SearchResult
     candidate: Candidate
+    outcome: SpotOutcome | None
     cross_validated_error: float | None
     further: FurtherProbe | None
 
     @property
     def kind(self) -> InstanceType:
         return self.catalog.instance_type_by_name[self.candidate.instance_type]
+
+    @property
+    def expected(self) -> Candidate:
+        """The choice as the search saw it, to be compared with what else it found."""
+        return self.outcome.expected if self.outcome else self.candidate
 
     def plan(self, provenance: schema.Inputs) -> schema.Plan:
         job, candidate = self.job, self.candidate
@@ -60,6 +68,9 @@ class Account:
             run=job.run,
             network=job.network,
             estimate=estimate,
+            spot=spot_block(self.outcome, wording.why_mix(self.expected, self.found.finalists))
+            if self.outcome
+            else None,
             constraints=self._constraints(),
             candidate_count=self.found.candidate_count,
             reason=wording.why(
@@ -69,7 +80,7 @@ class Account:
                 estimate.statistical_efficiency,
                 estimate.parallel_efficiency,
             ),
-            sensitivity=tuple(wording.sensitivity(candidate, self.found.finalists, job)),
+            sensitivity=tuple(wording.sensitivity(self.expected, self.found.finalists, job)),
             alternatives=tuple(self._alternatives()),
             pareto=tuple(self._option(row) for row in _thinned(front(self.found.finalists))),
             evidence=self._evidence(),
@@ -95,7 +106,7 @@ class Account:
             accumulation_steps=candidate.accumulation_steps,
             learning_rate_scale=growth if linear else math.sqrt(growth),
             learning_rate_rule="linear" if linear else "square root",
-            checkpoint_interval_seconds=round(self.models.overheads.checkpoint_interval_seconds),
+            checkpoint_interval_seconds=round(candidate.checkpoint_interval_seconds),
             max_runtime_hours=self._max_runtime_hours(),
             overrides=tuple(kind.name for kind in self._overrides()),
             efa_interfaces=kind.efa_interfaces if several else 0,
@@ -141,13 +152,12 @@ class Account:
         configuration = self._configuration()
         hours = candidate.hours
         batch, reference_batch = np.array([candidate.global_batch]), self.job.workload.target.reference_batch
-        losses = expected_losses(hours.p50) if candidate.market == "spot" else 0.0
         return schema.Estimate(
             hours=_interval(hours),
             usd=self._usd_interval(),
             samples=_interval(models.convergence.predict(batch).rows()[0]),
             step_seconds=_interval(models.step_time.predict(configuration).rows()[0]),
-            interruptions=schema.Interruptions(mean=losses),
+            interruptions=schema.Interruptions(mean=candidate.losses),
             statistical_efficiency=float(models.convergence.efficiency(batch, reference_batch)[0]),
             parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
             breakdown=self._breakdown(),
@@ -178,19 +188,25 @@ class Account:
         """Dollars for traffic are zero: one zone, and object storage of the same region."""
         hours, total = self.candidate.hours.p50, self.candidate.usd.p50
         storage = hours * self.candidate.storage_hourly_usd
-        rework = 0.0
-        if self.candidate.market == "spot":
-            busy = hours - self.models.overheads.startup_seconds / 3600
-            rework = (total - storage) * busy / hours * (1 - 1 / float(spot_slowdown().p50[0]))
+        rework = self.outcome.extra_usd_share * (total - storage) if self.outcome else 0.0
         return schema.Breakdown(compute=total - storage - rework, storage=storage, network=0.0, rework=rework)
 
     def _constraints(self) -> schema.Constraints:
         limits = self.job.constraints
         return schema.Constraints(
             confidence=limits.confidence,
-            deadline_hours=_limit(limits.deadline_hours, self.candidate.hours),
-            budget_usd=_limit(limits.budget_usd, self.candidate.usd),
+            deadline_hours=self._limit(limits.deadline_hours, "hours"),
+            budget_usd=self._limit(limits.budget_usd, "usd"),
         )
+
+    def _limit(self, limit: float | None, quantity: Literal["hours", "usd"]) -> schema.Limit | None:
+        if limit is None:
+            return None
+        if self.outcome:
+            probability = float((getattr(self.outcome.runs, quantity) <= limit).mean())
+        else:
+            probability = getattr(self.candidate, quantity).probability_at_most(limit)
+        return schema.Limit(limit=limit, probability=probability)
 
     def _alternatives(self) -> list[schema.Alternative]:
         """The best of every other instance type, and of the same one in the other market."""
@@ -207,7 +223,7 @@ class Account:
                 best.setdefault(key, row)
         rows = list(best.values())[:_MOST_ALTERNATIVES]
         return [
-            schema.Alternative(**self._option(row).model_dump(), why_not=wording.why_not(row, self.candidate, self.job))
+            schema.Alternative(**self._option(row).model_dump(), why_not=wording.why_not(row, self.expected, self.job))
             for row in rows
         ]
 
@@ -251,12 +267,6 @@ def _can_replace(other: InstanceType, kind: InstanceType) -> bool:
 
 def _interval(quantiles: Quantiles) -> schema.Interval:
     return schema.Interval(p05=quantiles.p05, p50=quantiles.p50, p95=quantiles.p95)
-
-
-def _limit(limit: float | None, quantiles: Quantiles) -> schema.Limit | None:
-    if limit is None:
-        return None
-    return schema.Limit(limit=limit, probability=quantiles.probability_at_most(limit))
 
 
 def _thinned(rows: list[Candidate]) -> list[Candidate]:

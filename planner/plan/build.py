@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.catalog import Catalog, InstanceType
 from planner.catalog.selection import select_instance_types
@@ -14,12 +14,17 @@ from planner.job import Job, JobFile
 from planner.measurements import Measurement
 from planner.models import memory
 from planner.models.fitted import FittedModels, fit_models
-from planner.models.interruption import spot_slowdown
+from planner.models.interruption.sources import SpotHistory
 from planner.models.spot_price import spot_price_drift
 from planner.plan import wording
 from planner.plan.account import Account
 from planner.plan.schema import Inputs, Plan
-from planner.search import Candidate, Predictors, SearchResult, choose, feasible, search
+from planner.plan.spot import SpotOutcome, simulated
+from planner.pricing import Candidate, Predictors
+from planner.search import SearchResult, choose, excess, feasible, search
+from planner.spot_mix import SpotMarkets
+
+_MOST_SIMULATED = 10  # of the best by closed form; if none of them holds, spot is too close to a limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,7 @@ class PlanInputs:
     provenance: Inputs
     measured_noise: float | None = None
     history: tuple[tuple[Measurement, ...], ...] = ()
+    spot_history: SpotHistory = field(default_factory=SpotHistory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,7 @@ def look_out(inputs: PlanInputs) -> Outlook:
     """Before anything is chosen; there may be nothing that keeps the limits."""
     job, catalog = inputs.job_file.job, inputs.catalog
     models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise, inputs.history)
-    kinds, regions, predictors = _kinds(inputs), _regions(inputs), _predictors(job, models)
+    kinds, regions, predictors = _kinds(inputs), _regions(inputs), _predictors(job, models, inputs.spot_history)
     found = search(job, catalog, kinds, regions, predictors)
     return Outlook(kinds=kinds, regions=regions, models=models, predictors=predictors, found=found)
 
@@ -58,7 +64,7 @@ def make_plan(inputs: PlanInputs, outlook: Outlook | None = None) -> Plan:
     """Raises NoFeasiblePlan when nothing keeps the job's limits. The outlook is that of the inputs."""
     job, outlook = inputs.job_file.job, outlook or look_out(inputs)
     found, models = outlook.found, outlook.models
-    candidate = choose_candidate(inputs, outlook)
+    candidate, outcome = choose_candidate(inputs, outlook)
     account = Account(
         job=job,
         catalog=inputs.catalog,
@@ -68,19 +74,34 @@ def make_plan(inputs: PlanInputs, outlook: Outlook | None = None) -> Plan:
         measured_noise=inputs.measured_noise,
         found=found,
         candidate=candidate,
+        outcome=outcome,
         cross_validated_error=cross_validated_error(models.step_time),
-        further=further_probe(job, inputs.catalog, models, found.finalists, candidate),
+        further=further_probe(job, inputs.catalog, models, found.finalists, outcome.expected if outcome else candidate),
     )
     return account.plan(inputs.provenance)
 
 
-def choose_candidate(inputs: PlanInputs, outlook: Outlook) -> Candidate:
-    """Raises NoFeasiblePlan when nothing keeps the job's limits."""
-    job, found = inputs.job_file.job, outlook.found
-    candidate = choose(feasible(found.finalists, job), job.objective_or_default)
+def choose_candidate(inputs: PlanInputs, outlook: Outlook) -> tuple[Candidate, SpotOutcome | None]:
+    """Raises NoFeasiblePlan when nothing keeps the job's limits.
+
+    The search averages what losing spot nodes costs; who wins is simulated, and loses if that breaks a limit.
+    """
+    job, found, markets = inputs.job_file.job, outlook.found, outlook.predictors.spot_markets
+    left = feasible(found.finalists, job)
+    for _ in range(_MOST_SIMULATED):
+        candidate = choose(left, job.objective_or_default)
+        if candidate is None:
+            break
+        if candidate.market == "on_demand" or markets is None:
+            return candidate, None
+        checked, outcome = simulated(candidate, job, inputs.catalog, outlook.predictors, markets)
+        if excess(checked, job) <= 1.0:
+            return checked, outcome
+        left = [row for row in left if row is not candidate]
+    candidate = choose([row for row in left if row.market == "on_demand"], job.objective_or_default)
     if candidate is None:
         raise wording.nothing_feasible(found.finalists, found.left_out, job)
-    return candidate
+    return candidate, None
 
 
 def _kinds(inputs: PlanInputs) -> Sequence[InstanceType]:
@@ -103,14 +124,18 @@ def _regions(inputs: PlanInputs) -> tuple[str, ...]:
     return asked
 
 
-def _predictors(job: Job, models: FittedModels) -> Predictors:
+def _predictors(job: Job, models: FittedModels, history: SpotHistory) -> Predictors:
+    overheads = models.overheads
+    markets = SpotMarkets(
+        history=history, save_seconds=overheads.save_seconds, restart_seconds=overheads.startup_seconds
+    )
     return Predictors(
         fits=lambda configurations: memory.fits(configurations, job.workload),
         step_seconds=models.step_time.predict,
         samples=models.convergence.predict,
-        spot_slowdown=spot_slowdown(),
+        startup_seconds=overheads.startup_seconds,
+        checkpoint_interval_seconds=overheads.checkpoint_interval_seconds,
+        checkpoint_share=overheads.checkpoint_share,
         spot_price=spot_price_drift(),
-        startup_seconds=models.overheads.startup_seconds,
-        checkpoint_share=models.overheads.checkpoint_share,
-        spot_allowed=job.workload.checkpoint_bytes_or_default > 0,  # without one, a lost node loses everything
+        spot_markets=markets if job.workload.checkpoint_bytes_or_default > 0 else None,
     )

@@ -16,6 +16,7 @@ from planner.candidates import Market
 from planner.contract import Contract
 from planner.errors import InputError
 from planner.job.schema import Network, Objective, Run
+from planner.models.interruption.process import AGE_EDGES_HOURS, AGES
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -27,6 +28,7 @@ class Inputs(Contract):
     job_sha256: Sha256
     measurements_sha256: Sha256 | None
     history_sha256: Sha256 | None = Field(default=None, description="measurements of other jobs")
+    spot_history_sha256: Sha256 | None = Field(default=None, description="recordings of spot capacity")
     catalog_sha256: Sha256
     catalog: str = Field(description="name of the snapshot")
     catalog_date: datetime.date
@@ -72,6 +74,42 @@ class UsdInterval(Interval):
 
 class Interruptions(Contract):
     mean: NonNegativeFloat = Field(description="losses of spot nodes expected in one run")
+
+
+Rates = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=AGES, max_length=AGES)]
+
+
+class SpotMarket(Contract):
+    """When the spot nodes, which run together or not at all, are lost and when they are back."""
+
+    source: str = Field(description="where the rates come from")
+    loss_per_hour: Rates = Field(description=f"while up since {', '.join(f'{e:g}' for e in AGE_EDGES_HOURS)} h")
+    return_per_hour: Rates = Field(description="while gone, by the same ages")
+    loss_log_sd: NonNegativeFloat = Field(description="what is not known of the rates")
+    return_log_sd: NonNegativeFloat
+    hours_between_losses: NonNegativeFloat
+    availability: Share
+
+
+class Spot(Contract):
+    """What the simulation behind the estimate assumed and found; `scav simulate` repeats it from here."""
+
+    market: SpotMarket
+    work_hours: Interval = Field(description="steps alone: no start-up, checkpoints or losses")
+    startup_seconds: NonNegativeFloat
+    save_seconds: NonNegativeFloat
+    restart_seconds: NonNegativeFloat
+    uses_notice: bool = Field(description="a save fits into the two-minute notice, so a loss takes back no work")
+    node_on_demand_usd: PositiveFloat = Field(description="per node and hour")
+    node_spot_usd: PositiveFloat
+    storage_hourly_usd: NonNegativeFloat
+    price_age_days: NonNegativeFloat = Field(description="how old the prices are assumed to be when the run starts")
+    rework_hours: NonNegativeFloat = Field(description="mean hours of work done again and of restarts")
+    waiting_hours: NonNegativeFloat = Field(description="mean hours without spot capacity")
+    counts_on_fallback: bool = Field(description="the estimate assumes that scav.policy.json is executed")
+    runs: PositiveInt
+    seed: NonNegativeInt
+    why: str = Field(description="why this base and this share")
 
 
 class Breakdown(Contract):
@@ -147,6 +185,7 @@ class Plan(Contract):
     run: Run = Field(description="what the nodes execute, as the job file says")
     network: Network
     estimate: Estimate
+    spot: Spot | None = Field(default=None, description="null when all nodes are on demand")
     constraints: Constraints
     candidate_count: NonNegativeInt
     reason: str = Field(description="why this one")

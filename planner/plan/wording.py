@@ -11,7 +11,8 @@ from planner.job import Job
 from planner.job.schema import Objective
 from planner.measurements import Measurement
 from planner.models.memory import model_bytes
-from planner.search import Candidate, excess, feasible, preference
+from planner.pricing import Candidate
+from planner.search import excess, feasible, preference
 from planner.units import format_count, format_hours, format_percent, format_usd
 
 
@@ -36,6 +37,24 @@ def why(job: Job, candidate_count: int, choice: Candidate, statistical: float, p
         f"batch {choice.global_batch:,} keeps {format_percent(statistical)} statistical "
         f"and {format_percent(parallel)} parallel efficiency"
     )
+
+
+def why_mix(choice: Candidate, finalists: Sequence[Candidate]) -> str:
+    """Why this base and not another: what the same cluster costs on demand, and what one base more or less does."""
+    spot = choice.nodes - choice.on_demand_count
+    base = (
+        "no on-demand node"
+        if choice.on_demand_count == 0
+        else "one on-demand node, which hosts the rendezvous"
+        if choice.on_demand_count == 1
+        else f"{choice.on_demand_count} on-demand nodes, which lose less time"
+    )
+    alone = [row for row in finalists if (row.instance_type, row.market) == (choice.instance_type, "on_demand")]
+    parts = [f"{base}, and {spot} spot"]
+    if alone:
+        cheapest = min(alone, key=lambda row: row.usd_limit)
+        parts.append(f"on demand alone this type costs at least {format_usd(cheapest.usd.p50)}")
+    return "; ".join(parts)
 
 
 def convergence_source(job: Job, measured_noise: float | None) -> str:

@@ -117,6 +117,8 @@ def _facts(plan: Plan) -> dict[str, str]:
         "cluster": f"{choice.node_count} x {choice.instance_type}",
         "zone": f"{choice.region} {choice.availability_zone}",
         "on-demand + spot": f"{choice.on_demand_count} + {choice.spot_count}",
+        "checkpoint every": f"{choice.checkpoint_interval_seconds / 60:.0f} min",
+        "losses expected": f"{estimate.interruptions.mean:.1f}",
         "global batch": f"{choice.global_batch:,}",
         "hours p50": format_hours(estimate.hours.p50),
         "hours p95": format_hours(estimate.hours.p95),

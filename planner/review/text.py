@@ -63,13 +63,18 @@ def choice_text(choice: Choice) -> str:
 
 
 def spot_text(plan: Plan) -> str:
-    """What the spot nodes are assumed to cost in time, so that nobody takes the price for free."""
+    """What the spot nodes cost in time and in work done again, so that nobody takes the price for free."""
+    spot = plan.spot
+    if spot is None:
+        return ""
     rework = plan.estimate.breakdown.rework / plan.estimate.usd.p50
     minutes = plan.choice.checkpoint_interval_seconds / 60
-    losses = plan.estimate.interruptions.mean
+    fallback = "; counts on scav.policy.json being executed" if spot.counts_on_fallback else ""
+    losses, between = plan.estimate.interruptions.mean, format_hours(spot.market.hours_between_losses)
     return (
-        f"{losses:.1f} losses of nodes expected, checkpoint every {minutes:.0f} min; rework and waiting "
-        f"take {format_percent(rework)} of the cost, as a flat assumption"
+        f"{losses:.2g} losses expected, one in {between}"
+        f" ({spot.market.source}); checkpoint every {minutes:.0f} min; {format_hours(spot.rework_hours)} done again and"
+        f" {format_hours(spot.waiting_hours)} waited, {format_percent(rework)} of the cost; {spot.why}{fallback}"
     )
 
 

@@ -13,8 +13,10 @@ from planner.catalog import Catalog, InstanceType
 from planner.job import Job
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
+from planner.models.interruption.sources import SpotHistory, SpotSource
 from planner.models.memory import fits
 from planner.models.prediction import Prediction
+from planner.spot_mix import SpotMarkets, SpotTerms
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Row:
     zone: str
     market: str
     nodes: int
+    on_demand_count: int
     gpu_batch: int
     accumulation_steps: int
     hours: float
@@ -74,22 +77,31 @@ def _purchases(
         checkpoints = 2 * job.workload.checkpoint_bytes_or_default / 2**30
         storage += checkpoints * region.object_storage_usd_per_gib_month / 730
         for zone, spot_usd in offer.spot_usd.items():
-            for market in ("on_demand", "spot"):
-                anchors = nodes if market == "on_demand" else int(nodes > 1)
-                if not _may_buy(job, kind, market, anchors, nodes - anchors, spot_usd):
+            for market, base in (("on_demand", nodes), *(("spot", base) for base in _bases(job, nodes))):
+                if not _may_buy(job, kind, market, base, nodes - base, spot_usd):
                     continue
-                machines = anchors * offer.on_demand_usd + (nodes - anchors) * (spot_usd or 0.0)
-                hours, priced_hours = _hours(job, models, one, spot=market == "spot")
-                yield Row(
-                    kind.name,
-                    zone,
-                    market,
-                    nodes,
-                    int(one.gpu_batch[0]),
-                    int(one.accumulation_steps[0]),
-                    hours,
-                    priced_hours * (machines + storage),
-                )
+                fixed, spot = base * offer.on_demand_usd + storage, (nodes - base) * (spot_usd or 0.0)
+                terms = _terms(models, offer.interruption_class, nodes - base) if market == "spot" else None
+                hours, usd = _hours_and_usd(models, one, terms, fixed, spot, job.constraints.confidence)
+                split = int(one.gpu_batch[0]), int(one.accumulation_steps[0])
+                yield Row(kind.name, zone, market, nodes, base, *split, hours, usd)
+
+
+def _bases(job: Job, nodes: int) -> list[int]:
+    """On-demand nodes that are tried beside spot ones."""
+    if job.constraints.on_demand_base is not None:
+        return [job.constraints.on_demand_base] if job.constraints.on_demand_base < nodes else []
+    bases = {1 if nodes > 1 else 0, *(math.ceil(share * nodes) for share in (0.25, 0.5, 0.75))}
+    return sorted(base for base in bases if base < nodes)
+
+
+def _terms(models: FittedModels, interruption_class: int | None, spot_nodes: int) -> SpotTerms:
+    """What losses do to so many spot nodes; that is tested against simulations elsewhere."""
+    overheads = models.overheads
+    markets = SpotMarkets(
+        history=SpotHistory(), save_seconds=overheads.save_seconds, restart_seconds=overheads.startup_seconds
+    )
+    return markets.terms(SpotSource(interruption_class), np.array([spot_nodes]))
 
 
 def _may_buy(job: Job, kind: InstanceType, market: str, on_demand: int, spot: int, spot_usd: float | None) -> bool:
@@ -103,25 +115,41 @@ def _may_buy(job: Job, kind: InstanceType, market: str, on_demand: int, spot: in
     return all(limit is None or count * kind.vcpu <= limit for count, limit in pairs)
 
 
-def _hours(job: Job, models: FittedModels, one: Configurations, *, spot: bool) -> tuple[float, float]:
-    """At the job's confidence, without and with what the price may do; log widths add in quadrature."""
+def _hours_and_usd(
+    models: FittedModels, one: Configurations, terms: SpotTerms | None, fixed: float, spot: float, confidence: float
+) -> tuple[float, float]:
+    """At the job's confidence; log widths of independent factors add in quadrature."""
     factors = [models.step_time.predict(one), models.convergence.predict(one.global_batch)]
-    median = math.prod(float(factor.p50[0]) for factor in factors) / int(one.global_batch[0])
-    median *= (1 + models.overheads.checkpoint_share) / 3600
-    widths = [_log_width(factor) for factor in factors]
-    if spot:
-        median *= 1.15
-        widths.append((math.log(1.15 / 1.03), math.log(1.60 / 1.15)))
+    median = math.prod(float(factor.p50[0]) for factor in factors) / int(one.global_batch[0]) / 3600
+    median *= 1 + (float(terms.save_share[0]) if terms else models.overheads.checkpoint_share)
     start = models.overheads.startup_seconds / 3600
-    down, up = (math.sqrt(sum(width[side] ** 2 for width in widths)) for side in (0, 1))
-    p05, p50, p95 = median * math.exp(-down) + start, median + start, median * math.exp(up) + start
-    low, high = math.log(p50 / p05), math.log(p95 / p50)
-    price_low, price_high = (math.log(1 / 0.64), math.log(1.91)) if spot else (0.0, 0.0)
-    z = NormalDist().inv_cdf(job.constraints.confidence) / NormalDist().inv_cdf(0.95)
-    return (
-        p50 * math.exp(z * (high if z >= 0 else low)),
-        p50 * math.exp(z * (math.hypot(high, price_high) if z >= 0 else math.hypot(low, price_low))),
+    if terms is None:
+        hours = _quantiles(median, [_log_width(factor) for factor in factors], start)
+        limit = _at_confidence(hours, confidence)
+        return limit, limit * fixed
+    wall, paid = terms.slowdown(np.array([median]))
+    hours = _quantiles(median * float(wall.p50[0]), [_log_width(factor) for factor in (*factors, wall)], start)
+    paid_hours = _quantiles(median * float(paid.p50[0]), [_log_width(factor) for factor in (*factors, paid)], start)
+    low, middle, high = paid_hours
+    dearer = [math.log(1 / 0.64), math.log(1.91)]
+    priced = (
+        middle * math.exp(-math.hypot(math.log(middle / low), dearer[0])),
+        middle,
+        middle * math.exp(math.hypot(math.log(high / middle), dearer[1])),
     )
+    usd = tuple(fixed * mine + spot * theirs for mine, theirs in zip(hours, priced, strict=True))
+    return _at_confidence(hours, confidence), _at_confidence(usd, confidence)
+
+
+def _quantiles(median: float, widths: list[tuple[float, float]], shift: float) -> tuple[float, ...]:
+    down, up = (math.sqrt(sum(width[side] ** 2 for width in widths)) for side in (0, 1))
+    return median * math.exp(-down) + shift, median + shift, median * math.exp(up) + shift
+
+
+def _at_confidence(quantiles: tuple[float, ...], confidence: float) -> float:
+    p05, p50, p95 = quantiles
+    z = NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.95)
+    return p50 * math.exp(z * math.log(p95 / p50 if z >= 0 else p50 / p05))
 
 
 def _log_width(factor: Prediction) -> tuple[float, float]:

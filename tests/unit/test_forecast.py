@@ -31,7 +31,8 @@ def test_every_finalist_is_evaluated_as_the_search_did() -> None:
             gpu_batch=np.array([row.gpu_batch]),
             accumulation_steps=np.array([row.accumulation_steps]),
         )
-        (found,) = evaluate(JOB, CATALOG, configuration, OUTLOOK.regions, OUTLOOK.predictors, row.market)
+        where = (OUTLOOK.regions, OUTLOOK.predictors, row.market, row.on_demand_count)
+        (found,) = evaluate(JOB, CATALOG, configuration, *where)
         assert found[:9] == row[:9]
         assert found.hours == pytest.approx(row.hours)
         assert found.usd == pytest.approx(row.usd)
@@ -39,7 +40,8 @@ def test_every_finalist_is_evaluated_as_the_search_did() -> None:
 
 def test_the_plan_s_choice_is_predicted_as_the_plan_says() -> None:
     plan = make_plan(INPUTS, OUTLOOK)
-    found = forecast(INPUTS, OUTLOOK, choose_candidate(INPUTS, OUTLOOK))
+    choice, _ = choose_candidate(INPUTS, OUTLOOK)
+    found = forecast(INPUTS, OUTLOOK, choice)
     for name in ("hours", "step_seconds", "samples"):
         for quantile in ("p05", "p50", "p95"):
             said = getattr(getattr(plan.estimate, name), quantile)

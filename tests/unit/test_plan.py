@@ -32,8 +32,8 @@ def plan_example(name: str = "resnet50-imagenet", measurements: tuple[Measuremen
     return make_plan(PlanInputs(job_file=job_file, catalog=catalog, measurements=measurements, provenance=provenance))
 
 
-PLAN = plan_example()
-MIXED = plan_example(instance_types=["g6e.12xlarge", "p4d.24xlarge"], nodes="2..16", spot="always")
+PLAN = plan_example(nodes="1", spot="never")
+MIXED = plan_example(instance_types=["g5.xlarge", "g4dn.xlarge"], nodes="2..16", spot="always")
 
 
 @pytest.mark.parametrize("plan", [PLAN, MIXED], ids=["one node", "mixed"])
@@ -46,7 +46,9 @@ class TestArithmetic:
 
     def test_dollars_are_hours_times_the_cluster_s_price(self, plan: Plan) -> None:
         estimate = plan.estimate
-        assert estimate.usd.p50 == pytest.approx(estimate.hours.p50 * plan.choice.hourly_usd, rel=1e-4)
+        # Of spot nodes hours and prices are drawn apart, so that their middles multiply only roughly.
+        near = 0.05 if plan.choice.spot_count else 1e-4
+        assert estimate.usd.p50 == pytest.approx(estimate.hours.p50 * plan.choice.hourly_usd, rel=near)
         surer = estimate.usd.p95 / estimate.usd.p50 - estimate.hours.p95 / estimate.hours.p50
         assert surer > 0 if plan.choice.spot_count else surer == pytest.approx(0, abs=1e-4)  # spot prices move
 

@@ -46,8 +46,10 @@ def uniform_progress(world: World, deadline_hours: float) -> Policy:
 
 
 def _must_hurry(world: World, moment: Moment) -> Flags:
-    """The paper's safety net: R(t) < C(t) + 2 d. Rolled-back work is not in it, so a late loss can still break it."""
-    net = moment.time_left < moment.work_left + 2 * world.restart_hours
-    return np.asarray(
-        net | ((moment.mode == ON_DEMAND) & (moment.time_left < moment.work_left + 3 * world.restart_hours))
-    )
+    """The paper's safety net: R(t) < C(t) + 2 d. Rolled-back work is not in it, so a late loss can still break it.
+
+    The paper decides all the time: where a step is longer than a restart, the net is as wide as two of them.
+    """
+    net = 2 * max(world.restart_hours, world.step_hours)
+    stay = (moment.mode == ON_DEMAND) & (moment.time_left < moment.work_left + net + world.restart_hours)
+    return np.asarray((moment.time_left < moment.work_left + net) | stay)

@@ -21,7 +21,7 @@ def solve(
 ) -> PolicyTable:
     """One table serves every deadline up to the longest, since time left is part of the state."""
     step = world.step_hours
-    units = round((world.work_hours + 2 * world.interval_hours) / step)
+    units = round((float(np.max(world.work_hours)) + 2 * world.interval_hours) / step)
     left = np.asarray(np.arange(units + 1) * step, dtype=np.float64)
     chain = market_chain(process, step)
     value = np.full((3, STATES, units + 1), _TOO_LATE)

@@ -15,7 +15,8 @@ from planner.models.prediction import Flags, Floats
 def omniscient_cost(world: World, up: Flags, deadline_hours: float, prices: Floats | None = None) -> Floats:
     """For each run (a row of `up`), in hours of on-demand. Infinite when even on-demand would be late."""
     steps = round(deadline_hours / world.step_hours)
-    units = round(world.work_hours / world.step_hours)
+    work = np.broadcast_to(np.round(np.asarray(world.work_hours) / world.step_hours).astype(np.int64), len(up))
+    units = int(work.max())
     restart = max(round(world.restart_hours / world.step_hours), 0)
     cost = np.full((3, len(up), units + 1), np.inf)
     cost[:, :, 0] = 0.0
@@ -27,7 +28,7 @@ def omniscient_cost(world: World, up: Flags, deadline_hours: float, prices: Floa
         cost[SPOT] = np.where(gone, lost, cost[SPOT])
         cost[:, :, 0] = 0.0
         cost = _one_step_earlier(world, cost, here, spot, restart)
-    return np.asarray(cost[IDLE, :, -1])
+    return np.asarray(cost[IDLE, np.arange(len(up)), work])
 
 
 def _one_step_earlier(world: World, cost: Floats, up: Flags, spot: Floats | float, restart: int) -> Floats:

@@ -7,6 +7,7 @@ left) is too little for waiting or for spot. The same table is simulated, writte
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -36,6 +37,11 @@ class PolicyTable(BaseModel):
     work_left_hours: tuple[float, ...]
     slack_hours: dict[Literal["idle", "spot", "on_demand"], tuple[tuple[Slack, ...], ...]]
 
+    @cached_property
+    def limits(self) -> Floats:
+        """`slack_hours` by what runs, the market's state and work left."""
+        return np.array([self.slack_hours[name] for name in MODE_NAMES])
+
     def decide(self, moment: Moment) -> Ints:
         """For every run what to rent for the next step."""
         return decide_each([self], np.zeros(len(moment.work_left), dtype=np.int64), moment)
@@ -44,13 +50,14 @@ class PolicyTable(BaseModel):
 def decide_each(tables: Sequence[PolicyTable], which: Ints, moment: Moment) -> Ints:
     """For runs that each follow their own one of several tables, made for the same job."""
     first = tables[0]
-    limits = np.array([[table.slack_hours[name] for name in MODE_NAMES] for table in tables])
+    limits = np.stack([table.limits for table in tables])
     market = age_bucket(moment.age_hours) + np.where(moment.up, 0, AGES)
-    rows = limits[which, moment.mode, market]
-    place = np.interp(moment.work_left, first.work_left_hours, np.arange(rows.shape[1]))
-    below = np.minimum(place.astype(np.int64), rows.shape[1] - 2)
-    each, part = np.arange(len(below)), place - below
-    limit = rows[each, below] * (1 - part) + rows[each, below + 1] * part
+    points = len(first.work_left_hours)
+    place = np.interp(moment.work_left, first.work_left_hours, np.arange(points))
+    below = np.minimum(place.astype(np.int64), points - 2)
+    part = place - below
+    row = (which, moment.mode, market)
+    limit = limits[(*row, below)] * (1 - part) + limits[(*row, below + 1)] * part
     slack = moment.time_left - moment.work_left
     enough = slack >= np.maximum(limit, _safe_slack(first, moment))
     return np.asarray(np.where(enough, np.where(moment.up, SPOT, IDLE), ON_DEMAND))

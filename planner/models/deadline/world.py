@@ -21,10 +21,11 @@ IDLE, SPOT, ON_DEMAND = 0, 1, 2
 class World:
     """What every policy has to live with; shares are of the whole cluster's on-demand price.
 
-    `spot_share` holds the on-demand nodes beside the spot ones, `idle_share` those of them that wait for the others.
+    `work_hours` is one for all runs or each run's own, saves included. `spot_share` holds the on-demand nodes beside
+    the spot ones, `idle_share` those of them that wait for the others.
     """
 
-    work_hours: float
+    work_hours: Floats | float
     spot_share: float
     idle_share: float = 0.0
     interval_hours: float = 0.25
@@ -60,6 +61,7 @@ class Outcome:
     hours: Floats
     missed: Flags
     losses: Ints
+    waiting_hours: Floats
 
 
 def act(
@@ -76,10 +78,11 @@ def act(
     `prices` are spot over on-demand for each run and step, where they are not the world's constant share.
     """
     runs, steps = up.shape
-    rollback = np.random.default_rng(seed).random((steps, runs)) * world.interval_hours
-    left, restart = np.full(runs, float(world.work_hours)), np.zeros(runs)
+    generator = np.random.default_rng(seed)
+    left, restart = np.full(runs, world.work_hours, dtype=float), np.zeros(runs)
     stint, mode = np.zeros(runs), np.zeros(runs, dtype=np.int64)
     cost, hours, losses = np.zeros(runs), np.full(runs, np.inf), np.zeros(runs, dtype=np.int64)
+    waiting = np.zeros(runs)
     age, before = np.array(age_hours, dtype=float), up[:, 0]
     for step in range(steps):
         going = np.isinf(hours)
@@ -88,7 +91,8 @@ def act(
         here = up[:, step]
         age = np.where(here == before, age, 0.0)
         lost = (mode == SPOT) & ~here & going
-        left = np.where(lost, left + np.minimum(stint, rollback[step]), left)
+        rollback = np.minimum(stint, generator.random(runs) * world.interval_hours)
+        left = np.where(lost, left + rollback, left)
         losses += lost
         mode = np.where(lost, IDLE, mode)
         passed = step * world.step_hours
@@ -99,8 +103,10 @@ def act(
         stint = np.where(fresh, 0.0, stint)
         mode = chosen
         waited = np.minimum(restart, world.step_hours)
-        worked = np.where(mode == IDLE, 0.0, np.minimum(world.step_hours - waited, left))
-        restart, stint, left = restart - np.where(mode == IDLE, 0.0, waited), stint + worked, left - worked
+        idle = mode == IDLE
+        worked = np.where(idle, 0.0, np.minimum(world.step_hours - waited, left))
+        restart, stint, left = restart - np.where(idle, 0.0, waited), stint + worked, left - worked
+        waiting += np.where(idle & going, world.step_hours, 0.0)
         done = going & (left <= 1e-9)
         spent = np.where(done, waited + worked, world.step_hours)
         spot = world.spot_share if prices is None else prices[:, step]
@@ -110,4 +116,4 @@ def act(
     late = np.isinf(hours)
     cost = np.where(late, cost + left + world.restart_hours, cost)
     hours = np.where(late, steps * world.step_hours + left + world.restart_hours, hours)
-    return Outcome(cost, hours, hours > deadline_hours + 1e-6, losses)
+    return Outcome(cost, hours, hours > deadline_hours + 1e-6, losses, waiting)

@@ -9,6 +9,7 @@ there the pooled recordings speak.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from planner.models.interruption.pooled import POOLED
 from planner.models.interruption.process import SpotProcess
@@ -24,10 +25,8 @@ def process_for_class(interruption_class: int | None) -> SpotProcess:
         return POOLED
     hazard = -math.log1p(-_SHARE_LOST[interruption_class])
     per_hour = hazard / math.sqrt(_MONTH_HOURS * _DAY_HOURS)
-    log_sd = math.log(_MONTH_HOURS / _DAY_HOURS) / 2 / Z95
+    loss_log_sd = math.log(_MONTH_HOURS / _DAY_HOURS) / 2 / Z95
     scaled = POOLED.scaled(loss=per_hour * POOLED.mean_up_hours)
     # Seldom lost, a gang lives in its last age, so the whole scale follows that age's rate: set it by the mean.
     level = per_hour * scaled.mean_up_hours
-    return SpotProcess(
-        loss_per_hour=scaled.loss_per_hour * level, return_per_hour=POOLED.return_per_hour, log_sd=log_sd
-    )
+    return replace(POOLED.scaled(loss=per_hour * POOLED.mean_up_hours * level), own_loss_log_sd=loss_log_sd)

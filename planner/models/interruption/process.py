@@ -7,7 +7,7 @@ whose rate never falls, expects too many short runs and no long ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,11 +20,15 @@ _WIDTHS = np.diff(AGE_EDGES_HOURS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotProcess:
-    """One gang in one zone. `log_sd` is what is not known of either rate during the coming run."""
+    """One gang in one zone. `log_sd` is what is not known of either rate during the coming run.
+
+    Where less is known of losses than of returns, as from an interruption class, they have a number of their own.
+    """
 
     loss_per_hour: Floats
     return_per_hour: Floats
     log_sd: float = 0.0
+    own_loss_log_sd: float | None = None
 
     @property
     def mean_up_hours(self) -> float:
@@ -42,10 +46,12 @@ class SpotProcess:
             return 1.0
         return 0.0 if np.isinf(down) else up / (up + down)
 
+    @property
+    def loss_log_sd(self) -> float:
+        return self.log_sd if self.own_loss_log_sd is None else self.own_loss_log_sd
+
     def scaled(self, loss: float = 1.0, returns: float = 1.0) -> SpotProcess:
-        return SpotProcess(
-            loss_per_hour=self.loss_per_hour * loss, return_per_hour=self.return_per_hour * returns, log_sd=self.log_sd
-        )
+        return replace(self, loss_per_hour=self.loss_per_hour * loss, return_per_hour=self.return_per_hour * returns)
 
 
 def age_bucket(age_hours: Floats) -> Ints:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
+from scipy.special import ndtri
 
 from planner.models.interruption.process import AGE_EDGES_HOURS, SpotProcess
-from planner.models.prediction import Z95, Floats, Ints, Prediction
+from planner.models.prediction import Floats, Ints, Prediction
 
 # A gang is lost more often than a node, but far less often than its nodes would be one by one: losses come together.
 # Exponents of the node count, read off two recordings of 4 nodes and two of 16: losses grow by 0 to 0.66, so rough.
 LOSS_EXPONENT = 0.25
 RETURN_EXPONENT = -0.05
-# Twice the rates is far more than twice the waste, since long stretches become rare: a power of 2.5 on either side.
-_ELASTICITY = 2.5 * 2**0.5
+# Twice the rates is twice the waste where losses are rare, and far more where long stretches become rare.
+_MORE_ELASTIC = 1.75
 
 _FLAT_HOURS_BETWEEN_LOSSES = 10.0
 _FLAT = Prediction(p05=np.array([1.03]), p50=np.array([1.15]), p95=np.array([1.60]), extrapolated=np.array([False]))
@@ -31,21 +32,24 @@ class SpotRates:
 
     loss_per_hour: Floats  # shape (rows, ages)
     return_per_hour: Floats
-    log_sd: Floats
+    loss_log_sd: Floats
+    return_log_sd: Floats
 
     @classmethod
     def of(cls, *processes: SpotProcess) -> SpotRates:
         return cls(
             loss_per_hour=np.array([process.loss_per_hour for process in processes]),
             return_per_hour=np.array([process.return_per_hour for process in processes]),
-            log_sd=np.array([process.log_sd for process in processes]),
+            loss_log_sd=np.array([process.loss_log_sd for process in processes]),
+            return_log_sd=np.array([process.log_sd for process in processes]),
         )
 
     def at(self, rows: Ints) -> SpotRates:
         return SpotRates(
             loss_per_hour=self.loss_per_hour[rows],
             return_per_hour=self.return_per_hour[rows],
-            log_sd=self.log_sd[rows],
+            loss_log_sd=self.loss_log_sd[rows],
+            return_log_sd=self.return_log_sd[rows],
         )
 
     def for_gang(self, spot_nodes: Ints) -> SpotRates:
@@ -55,7 +59,8 @@ class SpotRates:
         return SpotRates(
             loss_per_hour=self.loss_per_hour * losing,
             return_per_hour=self.return_per_hour * nodes**RETURN_EXPONENT,
-            log_sd=self.log_sd + 0.0 * nodes[:, 0],
+            loss_log_sd=self.loss_log_sd + 0.0 * nodes[:, 0],
+            return_log_sd=self.return_log_sd + 0.0 * nodes[:, 0],
         )
 
     @property
@@ -72,10 +77,13 @@ class SpotBurden:
 
     losses_per_hour: Floats
     hours_per_hour: Floats
+    waiting_share: Floats  # of these hours, in which no spot node is paid; the rest is work done again
     variance_per_hour: Floats
+    shortage: Floats  # the chance that capacity is not there at the start
     start_hours: Floats
     start_variance: Floats
-    log_sd: Floats
+    loss_log_sd: Floats
+    return_log_sd: Floats
 
     @classmethod
     def of(
@@ -101,10 +109,13 @@ class SpotBurden:
         return cls(
             losses_per_hour=losses,
             hours_per_hour=losses * (up - kept + down),
+            waiting_share=np.where(np.isinf(down), 1.0, down / (up - kept + down)),
             variance_per_hour=losses * (down_square - down**2 + (down / kept) ** 2 * (up_square - up**2)),
+            shortage=shortage,
             start_hours=shortage * rest,
             start_variance=shortage * rest**2 * (2 - shortage),
-            log_sd=rates.log_sd,
+            loss_log_sd=rates.loss_log_sd,
+            return_log_sd=rates.return_log_sd,
         )
 
     def at(self, rows: Ints) -> SpotBurden:
@@ -119,13 +130,33 @@ def spot_slowdown(busy_hours: Floats | None = None, burden: SpotBurden | None = 
     if busy_hours is None or burden is None:
         return _FLAT
     mean = burden.hours_per_hour * busy_hours + burden.start_hours
-    variance = burden.variance_per_hour * busy_hours + burden.start_variance
-    log_variance = np.log1p(np.divide(variance, mean**2, out=np.zeros_like(mean), where=mean > 0))
-    middle = mean * np.exp(-log_variance / 2) / busy_hours
-    spread = np.exp(Z95 * np.sqrt(log_variance + (_ELASTICITY * burden.log_sd) ** 2))
-    return Prediction(
-        p05=1 + middle / spread, p50=1 + middle, p95=1 + middle * spread, extrapolated=np.zeros(len(mean), dtype=bool)
+    square = burden.variance_per_hour * busy_hours + burden.start_variance + mean**2
+    spared = _chance_of_none(busy_hours, burden)
+    hit = np.maximum(1 - spared, 1e-12)
+    typical, log_variance = _log_normal(mean / hit, square / hit)
+    elasticity = 1 + _MORE_ELASTIC * burden.hours_per_hour / (1 + burden.hours_per_hour)
+    sd = np.hypot(np.sqrt(log_variance), elasticity * np.hypot(burden.loss_log_sd, burden.return_log_sd))
+    quantiles = {
+        name: 1 + np.where(share > spared, typical * np.exp(sd * ndtri((share - spared) / hit)), 0.0) / busy_hours
+        for name, share in (("p05", 0.05), ("p50", 0.5), ("p95", 0.95))
+    }
+    return Prediction(**quantiles, extrapolated=np.zeros(len(mean), dtype=bool))
+
+
+def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:
+    """That capacity is there at the start and stays, over what is not known of the rate (three points of a normal)."""
+    losses = burden.losses_per_hour * busy_hours
+    none = sum(
+        weight * np.exp(-losses * np.exp(burden.loss_log_sd * point))
+        for point, weight in ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))
     )
+    return np.asarray(none * (1 - burden.shortage))
+
+
+def _log_normal(mean: Floats, square: Floats) -> tuple[Floats, Floats]:
+    """Median and log variance from two moments; zero where there is nothing."""
+    log_variance = np.log(np.divide(square, mean**2, out=np.ones_like(mean), where=mean > 0))
+    return mean * np.exp(-log_variance / 2), np.maximum(log_variance, 0.0)
 
 
 def expected_losses(hours: Floats | float, burden: SpotBurden | None = None) -> Floats | float:

@@ -65,39 +65,40 @@ class Trace:
         return self.gang(nodes)[(moments * 3600 / self.tick_seconds).astype(np.int64)]
 
 
-def parse_trace(name: str, document: object) -> Trace:
+def parse_trace(name: str, document: object, *, file: str | None = None) -> Trace:
     """The format of github.com/skypilot-org/spot-traces: {"metadata": {"gap_seconds"}, "data": [...], "prices": [...]}.
 
     A hole would read as a loss or as capacity, and either would be invented: it is refused.
     """
+    file = file or name
     if not isinstance(document, Mapping) or not isinstance(document.get("data"), Sequence):
-        raise InputError('no availability trace: need {"metadata": {"gap_seconds": …}, "data": […]}', file=name)
+        raise InputError('no availability trace: need {"metadata": {"gap_seconds": …}, "data": […]}', file=file)
     metadata = document.get("metadata")
     tick: Any = metadata.get("gap_seconds") if isinstance(metadata, Mapping) else None
     if not _is_number(tick) or tick <= 0:
-        raise InputError("must be a number of seconds above 0", file=name, key="metadata.gap_seconds")
+        raise InputError("must be a number of seconds above 0", file=file, key="metadata.gap_seconds")
     values = document["data"]
     if len(values) < 2:
-        raise InputError("the trace is empty: need at least two ticks", file=name, key="data")
+        raise InputError("the trace is empty: need at least two ticks", file=file, key="data")
     for index, value in enumerate(values):
         if not _is_number(value) or value < 0 or value != int(value):
             message = f"has a gap at tick {index}: {value!r} is no node count"
-            raise InputError(f"{message}; cut the trace there", file=name, key="data")
+            raise InputError(f"{message}; cut the trace there", file=file, key="data")
     prices = document.get("prices")
     return Trace(
         name=name,
         tick_seconds=float(tick),
         counts=np.array(values, dtype=np.int64),
-        prices=None if prices is None else _parse_prices(name, prices, len(values)),
+        prices=None if prices is None else _parse_prices(file, prices, len(values)),
     )
 
 
-def _parse_prices(name: str, values: object, count: int) -> Floats:
+def _parse_prices(file: str, values: object, count: int) -> Floats:
     if not isinstance(values, Sequence) or len(values) != count:
-        raise InputError(f"need one price for each of the {count} ticks", file=name, key="prices")
+        raise InputError(f"need one price for each of the {count} ticks", file=file, key="prices")
     for index, value in enumerate(values):
         if not _is_number(value) or value <= 0:
-            raise InputError(f"tick {index}: {value!r} is no price above 0", file=name, key="prices")
+            raise InputError(f"tick {index}: {value!r} is no price above 0", file=file, key="prices")
     return np.array(values, dtype=float)
 
 

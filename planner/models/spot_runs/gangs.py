@@ -15,7 +15,7 @@ def gang_hours(work: SpotWork, counts: Ints, step_hours: float, size: int, *, el
     makes it restart; nodes that come back join at the next checkpoint, for the price of a restart.
     """
     paths, steps = counts.shape
-    left, saved = np.full(paths, float(work.work_hours)), np.full(paths, float(work.work_hours))
+    left, saved = (np.full(paths, work.work_hours, dtype=float) for _ in range(2))
     restart, since = np.full(paths, work.restart_hours), np.zeros(paths)
     hours = np.full(paths, np.nan)
     before = np.zeros(paths, dtype=np.int64)

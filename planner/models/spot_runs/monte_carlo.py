@@ -52,17 +52,25 @@ class Start:
 
 
 def simulate(work: SpotWork, process: SpotProcess, runs: int, seed: int, start: Start | None = None) -> SpotRuns:
-    """Without a `start` it is drawn from what the process does in the long run."""
+    """Without a `start` it is drawn from what the process does in the long run.
+
+    Runs come out in the order of their strata: whatever else differs between them must not follow their order.
+    """
     if process.availability <= 0:
         raise InputError("spot capacity never comes back in this history: availability is zero")
-    strata = min(runs, max(_FEWEST_STRATA, min(_MOST_STRATA, runs // 1000)) if process.log_sd > 0 else 1)
+    strata = min(
+        runs,
+        max(_FEWEST_STRATA, min(_MOST_STRATA, runs // 1000)) if max(process.log_sd, process.loss_log_sd) > 0 else 1,
+    )
     sizes = [runs // strata + (index < runs % strata) for index in range(strata)]
     generator = np.random.default_rng(seed)
-    parts = [
-        _simulate_alike(work, process.scaled(*_multipliers(index, strata, process.log_sd)), chunk, generator, start)
-        for index, size in enumerate(sizes)
-        for chunk in _chunks(size)
-    ]
+    each = np.broadcast_to(np.asarray(work.work_hours, dtype=float), runs)
+    parts, done = [], 0
+    for index, size in enumerate(sizes):
+        alike = process.scaled(*_multipliers(index, strata, process))
+        for chunk in _chunks(size):
+            parts.append(_simulate_alike(work, each[done : done + chunk], alike, generator, start))
+            done += chunk
     return SpotRuns(
         hours=np.concatenate([part.hours for part in parts]),
         paid_hours=np.concatenate([part.paid_hours for part in parts]),
@@ -71,9 +79,9 @@ def simulate(work: SpotWork, process: SpotProcess, runs: int, seed: int, start: 
     )
 
 
-def _multipliers(index: int, strata: int, log_sd: float) -> tuple[float, float]:
+def _multipliers(index: int, strata: int, process: SpotProcess) -> tuple[float, float]:
     first, second = (index + 0.5) / strata, (0.5 + index * _GOLDEN) % 1.0
-    return math.exp(log_sd * float(ndtri(first))), math.exp(log_sd * float(ndtri(second)))
+    return math.exp(process.loss_log_sd * float(ndtri(first))), math.exp(process.log_sd * float(ndtri(second)))
 
 
 def _chunks(size: int, most: int = 1 << 15) -> list[int]:
@@ -82,12 +90,13 @@ def _chunks(size: int, most: int = 1 << 15) -> list[int]:
 
 
 def _simulate_alike(
-    work: SpotWork, process: SpotProcess, count: int, generator: np.random.Generator, start: Start | None
+    work: SpotWork, work_hours: Floats, process: SpotProcess, generator: np.random.Generator, start: Start | None
 ) -> SpotRuns:
+    count = len(work_hours)
     slices = _MOST_SLICES if count > _MOST_SLICES else _FEWEST_SLICES  # a table costs as much as that many draws
     up_table, down_table = _table(process.loss_per_hour, slices), _table(process.return_per_hour, slices)
     hours, stint = _first(process, count, generator, start, up_table, down_table)
-    left = np.full(count, float(work.work_hours))
+    left = work_hours.copy()
     waiting = hours.copy()
     losses = np.zeros(count, dtype=np.int64)
     result, waited = np.full(count, GIVEN_UP_HOURS), np.full(count, GIVEN_UP_HOURS)

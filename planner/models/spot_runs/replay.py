@@ -14,7 +14,7 @@ from planner.models.spot_runs.work import SpotWork
 def replay(work: SpotWork, runs: Runs, starts_hours: Floats) -> SpotRuns:
     """A run that outlasts the recording is not finished: its hours are those until the recording ends."""
     starts = np.asarray(starts_hours, dtype=float)
-    left = np.full(len(starts), float(work.work_hours))
+    left = np.full(len(starts), work.work_hours, dtype=float)
     hours = np.full(len(starts), runs.end_hours[-1]) - starts
     paid, losses = np.zeros(len(starts)), np.zeros(len(starts), dtype=np.int64)
     finished = np.zeros(len(starts), dtype=bool)

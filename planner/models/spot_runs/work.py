@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,17 +13,18 @@ from planner.models.prediction import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotWork:
-    """Work in hours of the whole cluster without losses and without saving."""
+    """Work in hours of the whole cluster without losses and without saving: one for all runs, or each run's own."""
 
-    work_hours: float
+    work_hours: Floats | float
     interval_hours: float
     save_hours: float = 0.0
     restart_hours: float = 0.1
     uses_notice: bool = False  # the two-minute notice is announced to the script, which then saves if it can
 
     def __post_init__(self) -> None:
-        if not (self.work_hours > 0 and math.isfinite(self.work_hours)):
-            raise InputError(f"work of {self.work_hours} hours cannot be simulated")
+        shortest, longest = float(np.min(self.work_hours)), float(np.max(self.work_hours))
+        if not (shortest > 0 and np.isfinite(longest)):
+            raise InputError(f"work of {longest if shortest > 0 else shortest} hours cannot be simulated")
         if not self.interval_hours > 0:
             raise InputError("spot nodes need a job that saves checkpoints: without them a loss costs everything")
         if min(self.save_hours, self.restart_hours) < 0:

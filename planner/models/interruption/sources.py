@@ -1,0 +1,71 @@
+"""Where the rates of spot capacity in a zone come from: its own recording, the advisor's class, or the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.models.interruption.advisor import process_for_class
+from planner.models.interruption.history import process_from_trace
+from planner.models.interruption.process import SpotProcess
+from planner.models.interruption.slowdown import LOSS_EXPONENT, RETURN_EXPONENT, SpotRates
+from planner.models.interruption.traces import Trace
+from planner.models.prediction import Ints
+from planner.units import format_hours
+
+_CLASSES = ("under 5", "5 to 10", "10 to 15", "15 to 20", "over 20")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Capacity of one instance type in one zone, which ended `age_hours` before the run starts."""
+
+    trace: Trace
+    age_hours: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpotSource:
+    """Zones with equal sources lose nodes alike. Without a recording and a class it is the pool of all recordings."""
+
+    interruption_class: int | None = None
+    recording: Recording | None = None
+
+    def gang(self, nodes: int) -> SpotProcess:
+        """Of so many spot nodes, which run together or not at all."""
+        if self.recording is None:
+            alone, seen = process_for_class(self.interruption_class), 1
+        else:
+            trace = self.recording.trace
+            seen = max(min(nodes, trace.size), 1)
+            alone = process_from_trace(trace, nodes=seen, age_hours=self.recording.age_hours)
+        more = nodes / seen
+        return alone.scaled(loss=more**LOSS_EXPONENT, returns=more**RETURN_EXPONENT)
+
+    def rates(self, nodes: Ints) -> SpotRates:
+        sizes, which = np.unique(nodes, return_inverse=True)
+        return SpotRates.of(*(self.gang(int(size)) for size in sizes)).at(which)
+
+    @property
+    def description(self) -> str:
+        if self.recording is not None:
+            trace, age = self.recording.trace, self.recording.age_hours
+            old = f", {format_hours(age)} old" if age else ""
+            return f"recorded capacity {trace.name} ({format_hours(trace.hours)} of up to {trace.size} nodes{old})"
+        if self.interruption_class is None:
+            return "a pool of public recordings, since AWS gives no interruption class here"
+        share = _CLASSES[self.interruption_class]
+        return f"AWS's interruption class: {share} % of instances taken back in a month"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotHistory:
+    """The recordings at hand, by instance type and zone ID."""
+
+    recordings: Mapping[tuple[str, str], Recording] = field(default_factory=dict)
+
+    def source(self, instance_type: str, zone: str, interruption_class: int | None) -> SpotSource:
+        recording = self.recordings.get((instance_type, zone))
+        return SpotSource(recording=recording) if recording else SpotSource(interruption_class)

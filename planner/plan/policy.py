@@ -1,0 +1,74 @@
+"""`scav.policy.json`: when to replace spot nodes by on-demand ones, so that a deadline holds.
+
+The table is the one that was simulated. Whoever executes it (a scheduled pipeline, `scav policy`) needs nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveFloat, ValidationError
+
+from planner.contract import Contract
+from planner.errors import InputError
+from planner.models.deadline.table import MODE_NAMES, PolicyTable
+from planner.models.deadline.world import ON_DEMAND, Moment
+from planner.plan.schema import Plan
+from planner.plan.spot import simulated_case
+
+POLICY_FILE = "scav.policy.json"
+Running = Literal["idle", "spot", "on_demand"]
+
+
+class DeadlinePolicy(Contract):
+    """The table, and what its answers mean to Terraform."""
+
+    job: str
+    run_id: str
+    deadline_hours: PositiveFloat
+    on_demand_count: dict[Literal["spot", "on_demand"], NonNegativeInt]
+    table: PolicyTable
+
+    def decide(
+        self,
+        *,
+        work_left_hours: float,
+        time_left_hours: float,
+        spot_is_there: bool,
+        since_hours: float,
+        running: Running,
+    ) -> Literal["spot", "on_demand"]:
+        """What the cluster should be of from now on; spot also means waiting for it."""
+        moment = Moment(
+            np.array([work_left_hours]),
+            time_left_hours,
+            np.array([spot_is_there]),
+            np.array([since_hours]),
+            np.array([MODE_NAMES.index(running)]),
+        )
+        return "on_demand" if int(self.table.decide(moment)[0]) == ON_DEMAND else "spot"
+
+
+def deadline_policy(plan: Plan) -> DeadlinePolicy | None:
+    """None where there is nothing to decide: no spot nodes, no deadline, or one that on-demand cannot keep."""
+    case = simulated_case(plan)
+    table = case.policy_table() if case else None
+    if case is None or case.deadline_hours is None or table is None:
+        return None
+    return DeadlinePolicy(
+        job=plan.job,
+        run_id=plan.run_id,
+        deadline_hours=case.deadline_hours,
+        on_demand_count={"spot": case.on_demand_count, "on_demand": case.nodes},
+        table=table,
+    )
+
+
+def parse_policy(text: str, *, file: str) -> DeadlinePolicy:
+    try:
+        return DeadlinePolicy.model_validate_json(text)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in detail["loc"])
+        raise InputError(f"not a policy that scav wrote: {detail['msg']}", file=file, key=key) from None

@@ -1,0 +1,206 @@
+"""What each configuration takes and costs, on demand or with spot nodes: hours and dollars as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.candidates import Market, Offers
+from planner.catalog import InstanceType
+from planner.job import Constraints
+from planner.models.configurations import Configurations
+from planner.models.interruption import expected_losses
+from planner.models.interruption.sources import SpotSource
+from planner.models.prediction import Flags, Floats, Ints, Prediction, Quantiles
+from planner.spot_mix import SpotMarkets, fallen_back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictors:
+    """What search needs to know of a configuration, whoever predicts it."""
+
+    fits: Callable[[Configurations], Flags]
+    step_seconds: Callable[[Configurations], Prediction]
+    samples: Callable[[Ints], Prediction]
+    startup_seconds: float
+    checkpoint_interval_seconds: float  # on demand
+    checkpoint_share: float
+    spot_price: Prediction
+    spot_markets: SpotMarkets | None  # None: without checkpoints a lost node loses everything
+
+
+class Candidate(NamedTuple):
+    """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
+
+    instance_type: str
+    market: Market
+    region: str
+    zone: str
+    nodes: int
+    on_demand_count: int
+    gpu_batch: int
+    accumulation_steps: int
+    global_batch: int
+    checkpoint_interval_seconds: float
+    losses: float
+    hourly_usd: float
+    storage_hourly_usd: float
+    hours: Quantiles
+    hours_limit: float
+    usd: Quantiles
+    usd_limit: float
+    extrapolated: bool
+
+
+class AlikeZones(NamedTuple):
+    """Zones that lose spot nodes alike, so that only their prices tell them apart."""
+
+    source: SpotSource
+    offers: Offers
+
+
+def alike_zones(offers: Offers, kind: InstanceType, markets: SpotMarkets) -> list[AlikeZones]:
+    rows: dict[SpotSource, list[int]] = {}
+    for row, (zone, interruption_class) in enumerate(zip(offers.zones, offers.interruption_class, strict=True)):
+        rows.setdefault(markets.history.source(kind.name, zone, interruption_class), []).append(row)
+    return [AlikeZones(source, offers.at(chosen)) for source, chosen in rows.items()]
+
+
+def work_hours(configurations: Configurations, samples: Prediction, predictors: Predictors) -> Prediction:
+    """Steps alone: no checkpoints, no start-up, no lost nodes."""
+    steps = samples.scaled(1.0 / configurations.global_batch)
+    return predictors.step_seconds(configurations).times(steps).scaled(1 / 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """Configurations bought in one way, each where it is cheapest."""
+
+    configurations: Configurations
+    offers: Offers
+    offer: Ints  # which of the offers
+    on_demand_count: Ints
+    interval_seconds: Floats
+    losses: Floats
+    hourly_usd: Floats
+    storage_hourly_usd: Floats
+    hours: Prediction
+    usd: Prediction
+
+    def front(self, allowed: Flags, confidence: float) -> list[Candidate]:
+        rows = np.flatnonzero(allowed)
+        hours, usd = self.hours.quantile(confidence), self.usd.quantile(confidence)
+        return self.candidates(rows[pareto_rows(hours[rows], usd[rows])], confidence)
+
+    def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
+        rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
+        columns = zip(
+            self.offer[kept].tolist(),
+            rows.nodes.tolist(),
+            self.on_demand_count[kept].tolist(),
+            rows.gpu_batch.tolist(),
+            rows.accumulation_steps.tolist(),
+            rows.global_batch.tolist(),
+            self.interval_seconds[kept].tolist(),
+            self.losses[kept].tolist(),
+            self.hourly_usd[kept].tolist(),
+            self.storage_hourly_usd[kept].tolist(),
+            hours.rows(),
+            hours.quantile(confidence).tolist(),
+            usd.rows(),
+            usd.quantile(confidence).tolist(),
+            hours.extrapolated.tolist(),
+            strict=True,
+        )
+        name, offers = rows.instance_type.name, self.offers
+        return [
+            Candidate(name, offers.market, offers.regions[zone], offers.zones[zone], *row) for zone, *row in columns
+        ]
+
+
+def on_demand(configurations: Configurations, work: Prediction, offers: Offers, predictors: Predictors) -> Priced:
+    hours = work.scaled(1 + predictors.checkpoint_share, shift=predictors.startup_seconds / 3600)
+    counts, which = np.unique(configurations.nodes, return_inverse=True)
+    bill = _bill(offers, counts, counts).at(which)
+    return Priced(
+        configurations=configurations,
+        offers=offers,
+        offer=bill.offer,
+        on_demand_count=configurations.nodes,
+        interval_seconds=np.full(len(which), predictors.checkpoint_interval_seconds),
+        losses=np.zeros(len(which)),
+        hourly_usd=bill.fixed,
+        storage_hourly_usd=bill.storage,
+        hours=hours,
+        usd=hours.scaled(bill.fixed),
+    )
+
+
+def with_spot(
+    configurations: Configurations,
+    work: Prediction,
+    zones: AlikeZones,
+    base: Ints,
+    *,
+    markets: SpotMarkets,
+    predictors: Predictors,
+    constraints: Constraints,
+) -> Priced:
+    """With `base` on-demand nodes in each row; the base is the same wherever the node count is."""
+    counts, first, which = np.unique(configurations.nodes, return_index=True, return_inverse=True)
+    bill = _bill(zones.offers, counts, base[first]).at(which)
+    terms = markets.terms(zones.source, counts - base[first]).at(which)
+    startup = predictors.startup_seconds / 3600
+    busy = work.scaled(1 + terms.save_share)
+    wall, paid = terms.slowdown(busy.p50)
+    hours = busy.times(wall).scaled(1.0, shift=startup)
+    # Hours of spot nodes at today's price that will cost as much as these hours do then.
+    spot_hours = busy.times(paid).scaled(1.0, shift=startup).times(predictors.spot_price)
+    usd = hours.scaled(bill.fixed).plus(spot_hours.scaled(bill.spot))
+    if constraints.on_demand_fallback and constraints.deadline_hours is not None:
+        reserve = startup + (terms.interval_seconds + predictors.startup_seconds) / 3600
+        hours, usd = fallen_back(hours, usd, busy, constraints.deadline_hours - reserve, bill.all_on_demand)
+    return Priced(
+        configurations=configurations,
+        offers=zones.offers,
+        offer=bill.offer,
+        on_demand_count=base,
+        interval_seconds=terms.interval_seconds,
+        losses=np.asarray(expected_losses(busy.p50, terms.burden)),
+        hourly_usd=bill.fixed + bill.spot,
+        storage_hourly_usd=bill.storage,
+        hours=hours,
+        usd=usd,
+    )
+
+
+class _Bill(NamedTuple):
+    """Dollars an hour where a cluster is cheapest: what is paid all the time, and what only while spot is there."""
+
+    offer: Ints
+    fixed: Floats
+    spot: Floats
+    storage: Floats
+    all_on_demand: Floats
+
+    def at(self, rows: Ints) -> _Bill:
+        return _Bill(self.offer[rows], self.fixed[rows], self.spot[rows], self.storage[rows], self.all_on_demand[rows])
+
+
+def _bill(offers: Offers, nodes: Ints, base: Ints) -> _Bill:
+    storage = offers.storage_usd(nodes)
+    fixed, spot = offers.base_usd(base) + storage, offers.spot_usd(nodes - base)
+    cheapest = (fixed + spot).argmin(axis=1)
+    at = (np.arange(len(nodes)), cheapest)
+    return _Bill(cheapest, fixed[at], spot[at], storage[at], (offers.base_usd(nodes) + storage)[at])
+
+
+def pareto_rows(hours: Floats, usd: Floats) -> Ints:
+    """Rows that no other row beats in both, fastest first; of equal rows the first."""
+    order = np.lexsort((usd, hours))
+    ranked = usd[order]
+    best_before = np.concatenate(([np.inf], np.minimum.accumulate(ranked)[:-1]))
+    return np.asarray(order[ranked < best_before])

@@ -1,0 +1,195 @@
+"""Where simulated capacity comes from: the model of interruptions, or a recording replayed from many moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.models.deadline.omniscient import omniscient_cost
+from planner.models.interruption.traces import Trace
+from planner.models.prediction import Floats, Ints
+from planner.models.spot_runs.replay import replay, replayed_usd
+from planner.simulation.case import Case
+from planner.simulation.runs import (
+    CaseRuns,
+    Market,
+    PolicyIn,
+    Seeds,
+    acted,
+    on_demand_runs,
+    sampled_market,
+    spot_runs,
+    spot_shares,
+    with_policy,
+    without_policy,
+)
+
+# More would not change two digits of any quantile, and each step of each run is decided.
+MOST_DECIDED_RUNS = 20_000
+MOST_REPLAYED_RUNS = 10_000
+_OMNISCIENT_CELLS = 3e7  # runs times steps times work: some seconds
+_OMNISCIENT_RUNS = (16, 400)
+# Without a deadline: starts leave this many times the job's hours until the recording ends, where it is long enough.
+_ROOM = 2.0
+
+
+class Capacity(Protocol):
+    """The same markets for every policy, so that they differ by what they decide and not by luck."""
+
+    @property
+    def span(self) -> str:
+        """What a run can outlast."""
+        ...
+
+    def waiting(self, case: Case) -> CaseRuns:
+        """Runs that wait for their spot nodes however late it gets."""
+        ...
+
+    def decided(self, case: Case, policy_in: PolicyIn) -> CaseRuns:
+        """Runs for which a deadline policy decides step by step."""
+        ...
+
+    def omniscient(self, case: Case) -> CaseRuns:
+        """The least dollars for whoever knows all capacity in advance; its hours are not known."""
+        ...
+
+    def note(self, case: Case) -> str:
+        """What these markets do not say about this case; empty if nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    runs: int
+    seed: int
+
+    @property
+    def span(self) -> str:
+        return "a year"
+
+    def waiting(self, case: Case) -> CaseRuns:
+        return without_policy(case, self.runs, self.seed)
+
+    def decided(self, case: Case, policy_in: PolicyIn) -> CaseRuns:
+        return with_policy(case, policy_in, min(self.runs, MOST_DECIDED_RUNS), self.seed)
+
+    def omniscient(self, case: Case) -> CaseRuns:
+        seeds = Seeds.of(self.seed)
+        runs = min(self.runs, MOST_DECIDED_RUNS)
+        market, work = sampled_market(case, runs, seeds), case.work_draws(runs, seeds.work)
+        return _omniscient(case, work, market)
+
+    def note(self, case: Case) -> str:  # noqa: ARG002
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    trace: Trace
+    runs: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self.trace.counts) < 2:
+            raise InputError("the trace is empty: need at least two ticks", file=self.trace.name)
+        if self.trace.size < 1:
+            raise InputError("no node was ever available in this trace: availability is zero", file=self.trace.name)
+        if self.trace.prices is not None and not (self.trace.prices > 0).all():
+            raise InputError("a recorded price is not above 0", file=self.trace.name)
+
+    @property
+    def span(self) -> str:
+        return "the recording"
+
+    def waiting(self, case: Case) -> CaseRuns:
+        seeds, starts = Seeds.of(self.seed), self._starts(case)
+        work = case.work_draws(len(starts), seeds.work)
+        if not case.spot_count:
+            return on_demand_runs(case, work)
+        nodes = self._nodes(case)
+        spot = replay(case.spot_work(work), self.trace.runs(nodes), starts)
+        prices = self._spot_usd(case)
+        if prices is None:
+            usd = spot.usd(case.spot_count * case.spot_usd_draws(len(starts), seeds.price), case.waiting_hourly_usd)
+        else:
+            node = replayed_usd(replace(self.trace, prices=prices), spot, starts, nodes)
+            usd = case.spot_count * node + spot.hours * case.waiting_hourly_usd
+        return spot_runs(case, work, spot, usd)
+
+    def decided(self, case: Case, policy_in: PolicyIn) -> CaseRuns:
+        seeds, starts = Seeds.of(self.seed), self._starts(case)
+        work = case.work_draws(len(starts), seeds.work)
+        return acted(case, policy_in, work, self._market(case, starts, seeds), seeds.rollback)
+
+    def omniscient(self, case: Case) -> CaseRuns:
+        seeds, starts = Seeds.of(self.seed), self._starts(case)
+        return _omniscient(case, case.work_draws(len(starts), seeds.work), self._market(case, starts, seeds))
+
+    def note(self, case: Case) -> str:
+        if case.spot_count <= self.trace.size:
+            return ""
+        nodes = "one node" if self.trace.size == 1 else f"{self.trace.size} nodes"
+        return f"the trace is of {nodes}, taken for all {case.spot_count} spot nodes at once"
+
+    def _nodes(self, case: Case) -> int:
+        return min(case.spot_count, self.trace.size)
+
+    def _starts(self, case: Case) -> Floats:
+        """Spread evenly, and with the whole time until the deadline in the recording."""
+        usual = float(case.hours_without_losses(np.array(case.work_hours.p50)))
+        room = case.deadline_hours + case.step_hours if case.deadline_hours else _ROOM * usual
+        needed = room if case.deadline_hours else usual
+        if self.trace.hours <= needed:
+            what = "the deadline" if case.deadline_hours else "the job"
+            message = f"{self.trace.hours:.1f} h of recording are less than {what} of {needed:.1f} h"
+            raise InputError(message, file=self.trace.name)
+        last = max(self.trace.hours - room, 0.0 if case.deadline_hours else self.trace.hours / 10)
+        return np.linspace(0.0, last, min(self.runs, MOST_REPLAYED_RUNS))
+
+    def _market(self, case: Case, starts: Floats, seeds: Seeds) -> Market:
+        nodes, step = self._nodes(case), case.step_hours
+        up, runs = self.trace.stepped(step, nodes), self.trace.runs(nodes)
+        places = np.minimum((starts / step).astype(np.int64)[:, None] + np.arange(case.steps), len(up) - 1)
+        stretch = np.minimum(np.searchsorted(runs.end_hours, starts, side="right"), len(runs.up) - 1)
+        prices = self._spot_usd(case)
+        if prices is None:
+            spot_usd = case.spot_usd_draws(len(starts), seeds.price)
+        else:
+            spot_usd = prices[self._ticks(places, step)]
+        return Market(up=up[places], age_hours=starts - runs.begin_hours[stretch], spot_usd=spot_usd)
+
+    def _ticks(self, places: Ints, step_hours: float) -> Ints:
+        ticks = (places * (step_hours * 3600 / self.trace.tick_seconds)).astype(np.int64)
+        return np.minimum(ticks, len(self.trace.counts) - 1)
+
+    def _spot_usd(self, case: Case) -> Floats | None:
+        """The recorded ups and downs around the plan's own price: the recording may be of another type and year."""
+        if self.trace.prices is None:
+            return None
+        around = case.node_spot_usd * self.trace.prices / self.trace.prices.mean()
+        return np.asarray(np.minimum(around, case.node_on_demand_usd))
+
+
+def _omniscient(case: Case, work: Floats, market: Market) -> CaseRuns:
+    """Of as many runs, spread over all, as some seconds allow."""
+    steps = market.up.shape[1]
+    units = float(np.max(case.world(work).work_hours)) / case.step_hours
+    fewest, most = _OMNISCIENT_RUNS
+    count = min(len(work), int(min(max(_OMNISCIENT_CELLS / (steps * units), fewest), most)))
+    rows = np.linspace(0, len(work) - 1, count).astype(np.int64)
+    share, world = spot_shares(case, market), case.lived_world(work[rows])
+    cost = omniscient_cost(world, market.up[rows], steps * case.step_hours, share[rows])
+    late, unknown = np.isinf(cost), np.full(count, np.nan)
+    cost = np.where(late, case.hours_without_losses(work[rows]), cost)
+    return CaseRuns(
+        hours=unknown,
+        usd=cost * case.on_demand_hourly_usd,
+        losses=np.zeros(count, dtype=np.int64),
+        rework_hours=unknown,
+        waiting_hours=unknown,
+        missed=late,
+        finished=np.full(count, True),
+    )

@@ -1,0 +1,183 @@
+"""A cluster and its job as interruptions see them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from planner.errors import InputError
+from planner.models.deadline.dynamic_program import solve
+from planner.models.deadline.table import PolicyTable
+from planner.models.deadline.world import World
+from planner.models.interruption.process import SpotProcess
+from planner.models.interruption.slowdown import LOSS_EXPONENT, RETURN_EXPONENT
+from planner.models.prediction import Z95, Floats, Quantiles
+from planner.models.spot_price import spot_price_draws
+from planner.models.spot_runs.work import SpotWork
+
+# A table over more steps takes too long to make; shorter steps than the first gain nothing, and within longer ones
+# than the second capacity comes and goes unseen: with these, hours come out 2 to 4 % longer than they are.
+_STEPS = 300
+_SHORTEST_STEP_HOURS, _LONGEST_STEP_HOURS = 0.1, 1.0
+_SURELY_LESS_WORK = 0.999  # of runs: for the few that are longer the table's last row speaks
+_HARDLY_ANY_HOURS = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A cluster and its job as interruptions see it: all that a simulation needs."""
+
+    work_hours: Quantiles  # steps only: without saves, losses, start-up
+    startup_hours: float  # once, at the beginning, and paid
+    save_hours: float
+    restart_hours: float  # after every loss
+    interval_hours: float
+    uses_notice: bool
+    nodes: int
+    on_demand_count: int  # the others are spot nodes
+    process: SpotProcess | None  # of all spot nodes together; None without any
+    node_on_demand_usd: float  # per hour
+    node_spot_usd: float  # in the snapshot
+    storage_hourly_usd: float  # of the whole cluster
+    price_age_days: float  # of the snapshot
+    deadline_hours: float | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.on_demand_count <= self.nodes or self.nodes < 1:
+            raise InputError(f"{self.on_demand_count} of {self.nodes} nodes cannot be on-demand")
+        if not (0 < self.work_hours.p05 <= self.work_hours.p50 <= self.work_hours.p95 < math.inf):
+            raise InputError(f"work of {self.work_hours.p05} to {self.work_hours.p95} hours cannot be simulated")
+        for usd in (self.node_on_demand_usd, self.node_spot_usd, self.storage_hourly_usd):
+            if not 0 <= usd < math.inf:
+                raise InputError(f"a price of {usd} $/h cannot be")
+        times = (self.startup_hours, self.save_hours, self.restart_hours, self.interval_hours)
+        if not all(0 <= hours < math.inf for hours in times):
+            raise InputError("starting, saving and restarting cannot take less than no time")
+        if self.deadline_hours is not None and not self.deadline_hours > 0:
+            raise InputError(f"a deadline in {self.deadline_hours} hours cannot be met")
+        if self.spot_count:
+            self._check_spot()
+
+    def _check_spot(self) -> None:
+        if self.process is None:
+            raise InputError("nothing is known of when these spot nodes are lost")
+        if not self.process.availability > 0:
+            raise InputError("spot capacity never comes back in this history: availability is zero")
+        if not self.interval_hours > 0:
+            raise InputError("spot nodes need a job that saves checkpoints: without them a loss costs everything")
+
+    @property
+    def spot_count(self) -> int:
+        return self.nodes - self.on_demand_count
+
+    @property
+    def on_demand_hourly_usd(self) -> float:
+        """Of the whole cluster, when none of it is spot."""
+        return self.nodes * self.node_on_demand_usd + self.storage_hourly_usd
+
+    @property
+    def waiting_hourly_usd(self) -> float:
+        """Of what stays when the spot nodes are gone."""
+        return self.on_demand_count * self.node_on_demand_usd + self.storage_hourly_usd
+
+    @property
+    def saving_share(self) -> float:
+        """Of the work's time on top of it."""
+        return self.save_hours / self.interval_hours if self.interval_hours else 0.0
+
+    def hours_without_losses(self, work_hours: Floats) -> Floats:
+        return np.asarray(self.startup_hours + work_hours * (1 + self.saving_share))
+
+    def with_base(self, on_demand_count: int) -> Case:
+        """The same cluster with another mix; the fewer spot nodes, the less often one of them is lost."""
+        if self.process is None or on_demand_count >= self.nodes:
+            return replace(self, on_demand_count=on_demand_count)
+        more = (self.nodes - on_demand_count) / max(self.spot_count, 1)
+        process = self.process.scaled(loss=more**LOSS_EXPONENT, returns=more**RETURN_EXPONENT)
+        return replace(self, on_demand_count=on_demand_count, process=process)
+
+    def work_draws(self, runs: int, seed: int) -> Floats:
+        """Each run's own work: log-normal with the interval's own width on either side."""
+        low, middle, high = self.work_hours
+        normal = ndtri(np.random.default_rng(seed).random(runs)) / Z95
+        return np.asarray(middle * np.where(normal >= 0, (high / middle) ** normal, (low / middle) ** -normal))
+
+    def spot_usd_draws(self, runs: int, seed: int) -> Floats:
+        """What a spot node costs an hour in each run: never more than on-demand, which AWS does not exceed."""
+        drift = spot_price_draws(runs, seed, self.price_age_days)
+        return np.asarray(np.minimum(self.node_spot_usd * drift, self.node_on_demand_usd))
+
+    def spot_hourly_usd(self, spot_usd: Floats) -> Floats:
+        """Of the whole cluster while it runs on spot."""
+        return np.asarray(self.waiting_hourly_usd + self.spot_count * spot_usd)
+
+    def spot_work(self, work_hours: Floats) -> SpotWork:
+        """Every stint begins with a restart, the first with the start-up: the difference is work, done once."""
+        first = (self.startup_hours - self.restart_hours) / (1 + self.saving_share)
+        return SpotWork(
+            work_hours=np.maximum(work_hours + first, _HARDLY_ANY_HOURS),
+            interval_hours=self.interval_hours,
+            save_hours=self.save_hours,
+            restart_hours=self.restart_hours,
+            uses_notice=self.uses_notice,
+        )
+
+    @property
+    def step_hours(self) -> float:
+        """How often a deadline policy decides."""
+        wanted = (self.deadline_hours or 0.0) / _STEPS
+        return min(max(wanted, _SHORTEST_STEP_HOURS), _LONGEST_STEP_HOURS)
+
+    @property
+    def steps(self) -> int:
+        """Until the deadline."""
+        return max(math.ceil((self.deadline_hours or 0.0) / self.step_hours), 1)
+
+    def world(self, work_hours: Floats | float | None = None) -> World:
+        """What a deadline policy lives in; its work holds saves, and what start-up takes beyond a restart."""
+        work = self.hours_without_losses(np.asarray(self.work_hours.p50 if work_hours is None else work_hours))
+        cheapest = min(self.node_spot_usd, self.node_on_demand_usd)
+        return World(
+            work_hours=np.maximum(work - self.restart_hours, _HARDLY_ANY_HOURS),
+            spot_share=(self.waiting_hourly_usd + self.spot_count * cheapest) / self.on_demand_hourly_usd,
+            idle_share=self.waiting_hourly_usd / self.on_demand_hourly_usd,
+            interval_hours=self.interval_hours + self.save_hours,
+            restart_hours=self.restart_hours,
+            step_hours=self.step_hours,
+        )
+
+    def lived_world(self, work_hours: Floats) -> World:
+        """Where the notice saves, a loss takes nothing back; the table does not count on that."""
+        world, saved = self.world(work_hours), self.uses_notice and self.spot_work(work_hours).saves_on_notice
+        return replace(world, interval_hours=_HARDLY_ANY_HOURS) if saved else world
+
+    def policy_table(self) -> PolicyTable | None:
+        """None where there is nothing to decide: no deadline, no spot nodes, or one that on-demand cannot keep."""
+        if self.deadline_hours is None or self.process is None or not self.spot_count:
+            return None
+        if self.hours_without_losses(np.array(self.work_hours.p50)) > self.deadline_hours:
+            return None
+        _, middle, high = self.work_hours
+        most = middle * (high / middle) ** (float(ndtri(_SURELY_LESS_WORK)) / Z95)
+        longest = float(self.world(most).work_hours)
+        part = min(_STEPS * self.step_hours / self.deadline_hours, 1.0)
+        solved = min(longest, self.deadline_hours) * part
+        world = replace(self.world(), work_hours=solved)
+        return _stretched(solve(world, self.process, self.deadline_hours * part), longest)
+
+
+def _stretched(table: PolicyTable, longest_hours: float) -> PolicyTable:
+    """To more work than it was solved for: with ten times the work and the time, ten times the slack is too little."""
+    last = table.work_left_hours[-1]
+    if last >= longest_hours:
+        return table
+    values = table.model_dump()
+    values["work_left_hours"] = (*table.work_left_hours, round(longest_hours, 3))
+    values["slack_hours"] = {
+        mode: tuple((*row, round(row[-1] * longest_hours / last, 2)) for row in rows)
+        for mode, rows in table.slack_hours.items()
+    }
+    return PolicyTable.model_validate(values)

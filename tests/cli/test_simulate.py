@@ -1,0 +1,170 @@
+"""`scav simulate`: policies side by side, from the model and on a recording; histograms; and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+needs_vega_lite = pytest.mark.skipif(
+    importlib.util.find_spec("vl_convert") is None, reason='no vl_convert: pip install "scav[report]"'
+)
+FEW = ("--runs", "300")
+POLICIES = [
+    *("all on-demand", "all spot", "scav's mix", "with fallback", "DeepVM"),
+    *("greedy", "uniform progress", "omniscient"),
+]
+
+
+@pytest.fixture
+def _planned(run_scav, write_job, measurement_line, tmp_path):
+    """A workspace with one on-demand and two spot nodes."""
+    write_job({"nodes: 1..2": "nodes: 3..4"})
+    (tmp_path / "measurements.jsonl").write_text(measurement_line)
+    planned = run_scav("plan", "--spot", "always", "--on-demand-base", "1")
+    assert planned.exit_code == 0, planned.output
+
+
+@pytest.fixture
+def simulate(_planned, run_scav):
+    """`simulate("--seed", "1")` for that plan."""
+
+    def run(*options):
+        result = run_scav("simulate", *options)
+        assert result.exit_code == 0, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def write_trace(tmp_path):
+    def write(**changes):
+        ups = ([4] * 50 + [1] * 10) * 20
+        document = {"metadata": {"gap_seconds": 600}, "data": ups, **changes}
+        (tmp_path / "zone.json").write_text(json.dumps(document))
+        return "zone.json"
+
+    return write
+
+
+def by_policy(result):
+    return {row["policy"]: row for row in json.loads(result.stdout)["policies"]}
+
+
+def test_all_policies_stand_in_one_table_that_fits_eighty_columns(simulate):
+    text = simulate(*FEW).stdout
+    assert max(len(line) for line in text.splitlines()) <= 80
+    positions = [text.index(f"\n{name} ") for name in POLICIES]
+    assert positions == sorted(positions)
+    assert "1 on-demand + 2 spot" in text
+    for title in ("dollars, scav's mix", "hours, scav's mix"):
+        assert title in text
+
+
+def test_json_has_a_row_for_each_policy(simulate):
+    rows = by_policy(simulate("--json", *FEW))
+    assert list(rows) == POLICIES
+    for row in rows.values():
+        assert row["usd"]["p05"] <= row["usd"]["p50"] <= row["usd"]["p95"]
+    assert rows["omniscient"]["hours"] is None
+    assert rows["all on-demand"]["losses"] == 0
+    assert rows["scav's mix"]["runs"] == 300
+
+
+def test_the_plans_own_row_is_what_the_plan_says(simulate, tmp_path):
+    estimate = json.loads((tmp_path / "scav-plan" / "scav.plan.json").read_text())["estimate"]
+    own = by_policy(simulate("--json", "--runs", "20000"))["scav's mix"]
+    for name in ("hours", "usd"):
+        for quantile in ("p05", "p50", "p95"):
+            assert own[name][quantile] == pytest.approx(estimate[name][quantile], rel=0.03)
+
+
+def test_same_seed_same_bytes(simulate):
+    one, again, other = (simulate(*FEW, "--seed", seed).stdout for seed in ("3", "3", "4"))
+    assert one == again != other
+
+
+def test_a_recording_replaces_the_model(simulate, write_trace):
+    result = simulate(*FEW, "--trace", write_trace(), "--json")
+    assert json.loads(result.stdout)["trace"] == "zone.json"
+    rows = by_policy(result)
+    assert rows["all spot"]["losses"] > 0
+    assert rows["with fallback"]["deadline_misses"] <= rows["scav's mix"]["deadline_misses"]
+
+
+def test_a_recording_of_fewer_nodes_and_runs_that_outlast_it_are_said(simulate, write_trace):
+    trace = write_trace(data=([1] * 20 + [0] * 20) * 7)
+    text = " ".join(simulate(*FEW, "--trace", trace).stdout.split())
+    assert "the trace is of one node, taken for all 2 spot nodes at once" in text
+    assert "of 300 runs outlast the recording" in text
+
+
+def test_a_plan_without_spot_nodes_says_that_nothing_can_be_lost(run_scav, write_job, tmp_path):
+    write_job()
+    assert run_scav("plan", "--spot", "never").exit_code == 0
+    text = run_scav("simulate", *FEW).stdout
+    assert "all on-demand: no spot nodes: nothing can be lost" in text
+    estimate = json.loads((tmp_path / "scav-plan" / "scav.plan.json").read_text())["estimate"]
+    [row] = by_policy(run_scav("simulate", "--runs", "20000", "--json")).values()
+    assert row["usd"]["p50"] == pytest.approx(estimate["usd"]["p50"], rel=0.02)
+    assert row["hours"]["p95"] == pytest.approx(estimate["hours"]["p95"], rel=0.02)
+
+
+@needs_vega_lite
+def test_the_histograms_as_a_file_with_the_same_bytes_each_time(simulate, tmp_path):
+    written = []
+    for name in ("one.svg", "two.svg"):
+        simulate(*FEW, "--svg", name)
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+    assert written[0].startswith(b"<svg")
+
+
+def test_a_file_without_vega_lite_says_what_to_install(simulate, run_scav, monkeypatch):
+    simulate(*FEW)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    result = run_scav("simulate", *FEW, "--svg", "out.svg")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert 'pip install "scav[report]"' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": [4, None, 4]}, "zone.json: data: has a gap at tick 1: None is no node count; cut the trace there"),
+        ({"data": []}, "zone.json: data: the trace is empty: need at least two ticks"),
+        ({"data": [4, 4], "prices": [1.0, -1.0]}, "zone.json: prices: tick 1: -1.0 is no price above 0"),
+        ({"data": [0] * 400}, "zone.json: no node was ever available in this trace: availability is zero"),
+        ({"data": [4] * 60}, "zone.json: 10.0 h of recording are less than the deadline of 24.1 h"),
+    ],
+)
+@pytest.mark.usefixtures("_planned")
+def test_a_bad_recording_is_refused_in_one_line(run_scav, write_trace, changes, message):
+    result = run_scav("simulate", *FEW, "--trace", write_trace(**changes))
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere/scav.plan.json: no such file or directory"),
+        (["."], "no scav.plan.json here; `scav plan --out .` writes one"),
+        (["--trace", "missing.json"], "missing.json: no such file or directory"),
+        (["--svg", "out.pdf"], "--svg: must end in .svg"),
+    ],
+)
+@pytest.mark.usefixtures("_planned")
+def test_what_is_not_there_is_said_in_one_line(run_scav, arguments, message):
+    result = run_scav("simulate", *FEW, *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("option", [("--runs", "0"), ("--runs", "many"), ("--seed", "-1")])
+def test_options_that_say_nothing_are_refused(run_scav, option):
+    result = run_scav("simulate", *option)
+    assert (result.exit_code, result.stdout) == (2, "")
