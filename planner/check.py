@@ -23,6 +23,8 @@ MODULE_ADDRESS = f"module.{MODULE_CALL}"
 GROUP = "aws_autoscaling_group.nodes"
 TEMPLATE = "aws_launch_template.node"
 STOP = "aws_autoscaling_schedule.stop"
+MEMORY_GROUP = "aws_autoscaling_group.memory"
+MEMORY_TEMPLATE = "aws_launch_template.memory"
 # What starts machines. The module may declare more of them than a plan has (its optional checkpoint tier).
 CAPACITY_TYPES = {
     *("aws_autoscaling_group", "aws_autoscaling_schedule", "aws_ec2_capacity_reservation", "aws_ec2_fleet"),
@@ -96,6 +98,7 @@ def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozen
     settings = list(resources.node_settings())
     facts = [
         *_group_facts(plan, resources),
+        *_memory_facts(plan, expected, resources),
         *_stop_facts(resources),
         *_template_facts(expected, resources),
         *_settings_facts(expected, settings),
@@ -117,7 +120,7 @@ def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozen
         run_id=plan.run_id,
         compared=len(expected) * 2 + len(facts),
         differences=tuple(dict.fromkeys(differences)),
-        unasked=tuple(_unasked(terraform_plan, declared)),
+        unasked=tuple(_unasked(plan, terraform_plan, declared)),
         unchecked=() if settings else ("the nodes' settings in the user data: not known before apply",),
     )
 
@@ -176,6 +179,33 @@ def _group_facts(plan: Plan, resources: _Resources) -> Iterator[Fact]:
         yield "zone of the subnets", [choice.availability_zone], resources.zones(after.get("vpc_zone_identifier"))
 
 
+def _memory_facts(plan: Plan, expected: Json, resources: _Resources) -> Iterator[Fact]:
+    """Of the checkpoint tier; without one, its group is unasked for."""
+    tier = plan.choice.checkpoint_tier
+    if tier is None:
+        return
+    groups, templates = resources.named(MEMORY_GROUP), resources.named(MEMORY_TEMPLATE)
+    yield "groups of memory nodes", 1, len(groups)
+    yield "types of memory nodes", [tier.instance_type], [_after(change).get("instance_type") for change in templates]
+    for change in groups:
+        after = _after(change)
+        yield "name of the memory group", f"scav-{plan.run_id}-memory", after.get("name", UNKNOWN)
+        yield "memory nodes at most", tier.node_count, after.get("max_size", UNKNOWN)
+        yield "memory nodes at least", 0, after.get("min_size", UNKNOWN)
+        if "create" in change["change"]["actions"]:
+            yield "memory nodes at start", tier.node_count, after.get("desired_capacity", UNKNOWN)
+        yield (
+            "zone of the memory nodes",
+            [plan.choice.availability_zone],
+            resources.zones(after.get("vpc_zone_identifier")),
+        )
+    for change in templates:
+        volumes = [f"gp3 {expected['root_volume_gib']} GiB"]
+        yield "volumes of memory nodes", volumes, list(_volumes(_after(change)))
+        if "ami_id" in expected:
+            yield "machine image of memory nodes", expected["ami_id"], _after(change).get("image_id", UNKNOWN)
+
+
 def _stop_facts(resources: _Resources) -> Iterator[Fact]:
     """What stops a run whose nodes do not."""
     for change in resources.named(STOP):
@@ -232,12 +262,13 @@ def _missing(terraform_plan: Json, declared: frozenset[str]) -> Iterator[Differe
         yield Difference(name=f"{MODULE_ADDRESS}.{address}", planned="declared", found="removed")
 
 
-def _unasked(terraform_plan: Json, declared: frozenset[str]) -> Iterator[Unasked]:
+def _unasked(plan: Plan, terraform_plan: Json, declared: frozenset[str]) -> Iterator[Unasked]:
     found: dict[str, str] = {}
+    planned = {GROUP, STOP, *([MEMORY_GROUP] if plan.choice.checkpoint_tier else [])}
     for change in terraform_plan["resource_changes"]:
         address = f"{'data.' if change.get('mode') == 'data' else ''}{change['type']}.{change['name']}"
         asked = change.get("module_address") == MODULE_ADDRESS and address in declared
-        machines = change["type"] in CAPACITY_TYPES and address not in {GROUP, STOP}
+        machines = change["type"] in CAPACITY_TYPES and address not in planned
         if not asked or machines:
             actions = "/".join(change["change"]["actions"])
             found[change["address"]] = f"{actions}, machines outside the plan" if machines else actions
@@ -311,6 +342,11 @@ def _expression(expression: object) -> str:
         return _shown(expression["constant_value"])
     references = expression.get("references", ()) if isinstance(expression, Mapping) else ()
     return " and ".join(references) or ABSENT
+
+
+def _after(change: Json) -> Json:
+    after: Json = change["change"]["after"]
+    return after
 
 
 def _first(blocks: object) -> Json:

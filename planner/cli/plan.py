@@ -43,6 +43,14 @@ if TYPE_CHECKING:
 @click.option("--nodes", help="Replace the node range: 1..16.")
 @click.option("--region", "regions", multiple=True, help="Replace the job's regions; repeatable, or all.")
 @click.option("--instance-type", "instance_types", multiple=True, help="Replace the job's types: g5.*, A100:80GB:8.")
+@click.option(
+    "--policy",
+    type=click.Choice(["scav", "deepvm"]),
+    default="scav",
+    show_default=True,
+    help="Who chooses: scav by the whole run, DeepVM (arXiv 2403.05861) by an hourly budget.",
+)
+@click.option("--hourly-budget", metavar="USD", help="What --policy deepvm may spend on machines in an hour: 3.")
 @catalog_option
 @history_option
 @spot_history_option
@@ -64,6 +72,8 @@ def command(
     check: bool,
     as_json: bool,
     plot: bool,
+    policy: str,
+    hourly_budget: str | None,
     **overrides: Any,
 ) -> None:
     """Choose a cluster for JOB and write its Terraform workspace.
@@ -71,9 +81,10 @@ def command(
     JOB is a job file or the folder of a scav.yaml (default: here). Nothing is rented and no credentials are needed.
     """
     from planner import assets, store
-    from planner.plan import format_plan, look_out, make_plan
+    from planner.plan import format_plan, look_out, make_deepvm_plan, make_plan
     from planner.render import MODULE, WORKSPACE, render_workspace
 
+    hourly_usd = _hourly_usd(policy, hourly_budget)
     given = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in overrides.items()
@@ -90,7 +101,7 @@ def command(
     )
     outlook = look_out(inputs)
     warn(outlook.models.step_time.warnings_)
-    plan = make_plan(inputs, outlook)
+    plan = make_plan(inputs, outlook) if hourly_usd is None else make_deepvm_plan(inputs, outlook, hourly_usd)
     files = render_workspace(
         plan,
         templates=assets.load_templates(WORKSPACE),
@@ -105,6 +116,23 @@ def command(
         click.echo(format_plan(plan), nl=False)
     else:
         _show(plan, out, len(files), plot)
+
+
+def _hourly_usd(policy: str, hourly_budget: str | None) -> float | None:
+    """None where scav itself chooses."""
+    from planner.errors import InputError
+    from planner.units import parse_usd
+
+    if policy != "deepvm" and hourly_budget is not None:
+        raise InputError("--hourly-budget is for --policy deepvm; add that, or limit the whole run with --budget")
+    if policy != "deepvm":
+        return None
+    if hourly_budget is None:
+        raise InputError("--policy deepvm spends an hourly budget; add for example --hourly-budget 3")
+    try:
+        return parse_usd(hourly_budget)
+    except ValueError as error:
+        raise InputError(str(error), key="--hourly-budget") from None
 
 
 def _refuse_another_job(out: Path, plan: Plan) -> None:

@@ -60,11 +60,14 @@ def look_out(inputs: PlanInputs) -> Outlook:
     return Outlook(kinds=kinds, regions=regions, models=models, predictors=predictors, found=found)
 
 
-def make_plan(inputs: PlanInputs, outlook: Outlook | None = None) -> Plan:
-    """Raises NoFeasiblePlan when nothing keeps the job's limits. The outlook is that of the inputs."""
+def make_plan(inputs: PlanInputs, outlook: Outlook | None = None, candidate: Candidate | None = None) -> Plan:
+    """Raises NoFeasiblePlan when nothing keeps the job's limits. The outlook is that of the inputs.
+
+    A candidate that was chosen by another rule is written down as it is.
+    """
     job, outlook = inputs.job_file.job, outlook or look_out(inputs)
     found, models = outlook.found, outlook.models
-    candidate, outcome = choose_candidate(inputs, outlook)
+    chosen, outcome = choose_candidate(inputs, outlook) if candidate is None else _simulated(candidate, inputs, outlook)
     account = Account(
         job=job,
         catalog=inputs.catalog,
@@ -73,10 +76,10 @@ def make_plan(inputs: PlanInputs, outlook: Outlook | None = None) -> Plan:
         measurements=inputs.measurements,
         measured_noise=inputs.measured_noise,
         found=found,
-        candidate=candidate,
+        candidate=chosen,
         outcome=outcome,
         cross_validated_error=cross_validated_error(models.step_time),
-        further=further_probe(job, inputs.catalog, models, found.finalists, outcome.expected if outcome else candidate),
+        further=further_probe(job, inputs.catalog, models, found.finalists, outcome.expected if outcome else chosen),
     )
     return account.plan(inputs.provenance)
 
@@ -86,22 +89,28 @@ def choose_candidate(inputs: PlanInputs, outlook: Outlook) -> tuple[Candidate, S
 
     The search averages what losing spot nodes costs; who wins is simulated, and loses if that breaks a limit.
     """
-    job, found, markets = inputs.job_file.job, outlook.found, outlook.predictors.spot_markets
+    job, found = inputs.job_file.job, outlook.found
     left = feasible(found.finalists, job)
     for _ in range(_MOST_SIMULATED):
         candidate = choose(left, job.objective_or_default)
         if candidate is None:
             break
-        if candidate.market == "on_demand" or markets is None:
-            return candidate, None
-        checked, outcome = simulated(candidate, job, inputs.catalog, outlook.predictors, markets)
-        if excess(checked, job) <= 1.0:
+        checked, outcome = _simulated(candidate, inputs, outlook)
+        if outcome is None or excess(checked, job) <= 1.0:
             return checked, outcome
         left = [row for row in left if row is not candidate]
     candidate = choose([row for row in left if row.market == "on_demand"], job.objective_or_default)
     if candidate is None:
         raise wording.nothing_feasible(found.finalists, found.left_out, job)
     return candidate, None
+
+
+def _simulated(candidate: Candidate, inputs: PlanInputs, outlook: Outlook) -> tuple[Candidate, SpotOutcome | None]:
+    """Where there is anything to simulate."""
+    markets = outlook.predictors.spot_markets
+    if candidate.market == "on_demand" or markets is None:
+        return candidate, None
+    return simulated(candidate, inputs.job_file.job, inputs.catalog, outlook.predictors, markets)
 
 
 def _kinds(inputs: PlanInputs) -> Sequence[InstanceType]:

@@ -34,6 +34,14 @@ class Inputs(Contract):
     catalog_date: datetime.date
 
 
+class CheckpointTier(Contract):
+    """On-demand nodes without GPUs that take checkpoints into memory."""
+
+    instance_type: str
+    node_count: PositiveInt
+    hourly_usd: PositiveFloat = Field(description="of all of them; part of the choice's hourly_usd")
+
+
 class Choice(Contract):
     """The cluster, as Terraform will build it and the training script will see it."""
 
@@ -58,6 +66,7 @@ class Choice(Contract):
     placement_group: bool
     root_volume_gib: PositiveInt
     hourly_usd: PositiveFloat
+    checkpoint_tier: CheckpointTier | None = None
 
 
 class Interval(Contract):
@@ -160,6 +169,7 @@ class Option(Contract):
 
 
 class Alternative(Option):
+    checkpoint_tier: CheckpointTier | None = None
     why_not: str
 
 

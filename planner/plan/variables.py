@@ -25,6 +25,7 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
         "placement_group": choice.placement_group,
         "root_volume_gib": choice.root_volume_gib,
         "checkpoint_bucket": run.checkpoint_bucket,
+        "checkpoint_tier": choice.checkpoint_tier and choice.checkpoint_tier.model_dump(exclude={"hourly_usd"}),
         # Without checkpoints: not before the end.
         "checkpoint_interval_seconds": round(choice.checkpoint_interval_seconds or choice.max_runtime_hours * 3600),
         "global_batch": choice.global_batch,

@@ -112,9 +112,10 @@ def change_between(before: Plan, after: Plan) -> Change:
 
 
 def _facts(plan: Plan) -> dict[str, str]:
-    choice, estimate = plan.choice, plan.estimate
+    choice, estimate, tier = plan.choice, plan.estimate, plan.choice.checkpoint_tier
     return {
         "cluster": f"{choice.node_count} x {choice.instance_type}",
+        "memory nodes": f"{tier.node_count} x {tier.instance_type}" if tier else "none",
         "zone": f"{choice.region} {choice.availability_zone}",
         "on-demand + spot": f"{choice.on_demand_count} + {choice.spot_count}",
         "checkpoint every": f"{choice.checkpoint_interval_seconds / 60:.0f} min",

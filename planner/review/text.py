@@ -11,6 +11,7 @@ from planner.units import format_hours, format_percent, format_probability, form
 
 WIDTH = 100
 _LABEL = 10
+_LEAST_REASON = 20  # columns
 
 
 def plan_text(plan: Plan) -> str:
@@ -55,8 +56,10 @@ def review_text(plan: Plan, cost: Cost) -> str:
 def choice_text(choice: Choice) -> str:
     gpus = choice.node_count * choice.gpus_per_node
     micro = f" ({choice.accumulation_steps} micro-steps)" if choice.accumulation_steps > 1 else ""
+    tier = choice.checkpoint_tier
+    beside = f" + {tier.node_count} x {tier.instance_type} for checkpoints" if tier else ""
     return (
-        f"{choice.node_count} x {choice.instance_type} ({gpus} x {choice.gpu})"
+        f"{choice.node_count} x {choice.instance_type} ({gpus} x {choice.gpu}){beside}"
         f" · {choice.region} {choice.availability_zone}"
         f" · {mix_text(choice.on_demand_count, choice.node_count)} · global batch {choice.global_batch:,}{micro}"
     )
@@ -109,7 +112,14 @@ def _alternatives_table(plan: Plan) -> list[str]:
         (f"{_ordinal(index)}", *option_row(option, option.why_not))
         for index, option in enumerate(plan.alternatives, start=2)
     ]
-    return table([heading, *rows], "<<>>>><")
+    lines = table([row[:-1] for row in (heading, *rows)], "<<>>>>")
+    width = max(map(len, lines)) + 2
+    reasons = [textwrap.wrap(row[-1], max(WIDTH - width, _LEAST_REASON)) for row in (heading, *rows)]
+    return [
+        f"{line if index == 0 else '':<{width}}{part}"
+        for line, reason in zip(lines, reasons, strict=True)
+        for index, part in enumerate(reason)
+    ]
 
 
 def hours_cell(hours: float) -> str:

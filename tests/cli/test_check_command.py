@@ -61,7 +61,7 @@ def edited(**changes) -> str:
 def test_values_that_are_what_scav_planned(workspace):
     result = run(workspace)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "checked-1: terraform.tfvars.json is what scav planned (26 values compared)\n"
+    assert result.stdout == "checked-1: terraform.tfvars.json is what scav planned (27 values compared)\n"
 
 
 def test_code_that_scav_did_not_write_is_found(workspace):

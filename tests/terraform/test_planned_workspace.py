@@ -21,7 +21,9 @@ ANSWERS = {
     "vpc_id": "vpc-0123456789abcdef0",
 }
 PLANS = [
-    pytest.param("resnet50-imagenet", [], id="one-spot-node"),
+    pytest.param(
+        "gpt2-openwebtext", ["--policy", "deepvm", "--hourly-budget", "3"], id="one-spot-node-and-a-memory-node"
+    ),
     pytest.param(
         "resnet50-imagenet",
         [

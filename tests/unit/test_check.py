@@ -17,6 +17,7 @@ from planner.assets import load_module
 from planner.check import compare_terraform_plan, compare_values, declared_resources
 from planner.errors import InputError
 from planner.plan import Plan, parse_plan, workspace_variables
+from planner.plan.schema import CheckpointTier
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 PLAN = parse_plan((GOLDEN / "scav.plan.json").read_text(), file="scav.plan.json")
@@ -130,6 +131,66 @@ def test_an_image_edited_in_the_values_themselves_is_found():
         if item["type"] == "aws_launch_template":
             set_setting(edited, "image", other, item["address"])
     assert not compared(edited, values=VALUES | {"container_image": other}).equal
+
+
+# A plan with memory nodes for checkpoints
+
+TIER = {"instance_type": "c5.xlarge", "node_count": 2}
+MEMORY_GROUP = "module.gpu_cluster.aws_autoscaling_group.memory[0]"
+MEMORY_TEMPLATE = "module.gpu_cluster.aws_launch_template.memory[0]"
+
+
+def tiered(plan: Plan = PLAN) -> Plan:
+    tier = CheckpointTier(hourly_usd=0.34, **TIER)
+    return plan.model_copy(update={"choice": plan.choice.model_copy(update={"checkpoint_tier": tier})})
+
+
+def with_memory_nodes() -> Any:
+    """The recorded plan, with the group and the template that the module makes of the tier."""
+    terraform = copy.deepcopy(TERRAFORM)
+    terraform["variables"]["checkpoint_tier"] = {"value": TIER}
+    group = change(MEMORY_GROUP, "aws_autoscaling_group", "memory", "module.gpu_cluster")
+    group["change"]["after"] = {
+        "name": "scav-checked-1-memory",
+        "min_size": 0,
+        "max_size": 2,
+        "desired_capacity": 2,
+        "vpc_zone_identifier": after(TERRAFORM, GROUP)["vpc_zone_identifier"],
+    }
+    template = change(MEMORY_TEMPLATE, "aws_launch_template", "memory", "module.gpu_cluster")
+    template["change"]["after"] = {**after(TERRAFORM, TEMPLATE), "instance_type": "c5.xlarge"}
+    terraform["resource_changes"] += [group, template]
+    return terraform
+
+
+def test_memory_nodes_of_the_plan_are_asked_for():
+    values = VALUES | {"checkpoint_tier": TIER}
+    result = compared(with_memory_nodes(), values=values, plan=tiered())
+    assert result.equal, result
+    assert [item.address for item in compared(with_memory_nodes()).unasked] == [MEMORY_GROUP]
+    missing = compared(TERRAFORM | {"variables": with_memory_nodes()["variables"]}, values=values, plan=tiered())
+    assert [item.name for item in missing.differences] == ["groups of memory nodes", "types of memory nodes"]
+
+
+MEMORY_EDITS = {
+    "memory nodes at most": (MEMORY_GROUP, {"max_size": 9}),
+    "memory nodes at least": (MEMORY_GROUP, {"min_size": 2}),
+    "memory nodes at start": (MEMORY_GROUP, {"desired_capacity": 1}),
+    "name of the memory group": (MEMORY_GROUP, {"name": "other"}),
+    "zone of the memory nodes": (MEMORY_GROUP, {"vpc_zone_identifier": ["subnet-elsewhere"]}),
+    "types of memory nodes": (MEMORY_TEMPLATE, {"instance_type": "r6i.32xlarge"}),
+    "volumes of memory nodes": (MEMORY_TEMPLATE, {"block_device_mappings": []}),
+    "machine image of memory nodes": (MEMORY_TEMPLATE, {"image_id": "ami-ffffffff"}),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY_EDITS)
+def test_an_edit_of_the_memory_nodes_shows_in_its_own_row(name):
+    address, update = MEMORY_EDITS[name]
+    edited = with_memory_nodes()
+    after(edited, address).update(update)
+    result = compared(edited, values=VALUES | {"checkpoint_tier": TIER}, plan=tiered())
+    assert [item.name for item in result.differences] == [name]
 
 
 ADDED = {

@@ -17,7 +17,8 @@ SOURCES = sorted((REPOSITORY / "planner").rglob("*.py"))
 # Each imports only those left of it, and itself.
 CORE = (
     *("errors", "contract", "units", "catalog", "job", "measurements", "probe_plan"),
-    *("models", "next_probe", "simulation", "candidates", "spot_mix", "pricing", "search", "evaluation"),
+    *("models", "next_probe", "simulation", "candidates", "spot_mix", "pricing", "search", "deepvm_choice"),
+    "evaluation",
     *("plan", "probe_clusters", "forecast", "fit_report", "review", "check"),
 )
 SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt", "runners", "doctor", "cli")

@@ -35,6 +35,7 @@ class GpuType:
     flops: float
     scaling: Scaling | None = None  # none: every node counts fully
     quota_class: str = "G"
+    node_counts: tuple[int, ...] | None = None  # on which the job can run; none: on any
 
     def __post_init__(self) -> None:
         _check_machine(self.name, self.vcpu, self.on_demand_usd, self.spot_usd, self.bandwidth_gbps, self.flops)
@@ -106,6 +107,9 @@ class Limits:
         if architecture == "on demand":
             most = most_below(quota.on_demand_vcpu, gpu.vcpu)
             affordable = self.budget_micro_usd // micro_usd(gpu.on_demand_usd)
+        if gpu.node_counts is not None:
+            counts = [count for count in gpu.node_counts if fewest <= count <= min(most, affordable)]
+            return np.array(sorted(set(counts)), dtype=np.int64)
         return np.arange(fewest, min(most, affordable) + 1, dtype=np.int64)
 
     def most_cpu_nodes(self, cpu: CpuType) -> int:

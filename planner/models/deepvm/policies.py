@@ -66,7 +66,7 @@ def _nothing_fits(
     gpus: Sequence[GpuType], cpus: Sequence[CpuType], limits: Limits, architectures: Sequence[Architecture]
 ) -> NoFeasiblePlan:
     budget = f"${limits.hourly_budget_usd:g} an hour"
-    dearest = 2 * (micro_usd(max(gpu.on_demand_usd + gpu.spot_usd for gpu in gpus)) if gpus else 0)
+    dearest = micro_usd(max((_smallest_usd(gpu) for gpu in gpus), default=0.0))
     dearest += micro_usd(max((cpu.on_demand_usd for cpu in cpus), default=0.0))
     if dearest:
         enough = replace(limits, hourly_budget_usd=dearest / 1e6)
@@ -76,6 +76,13 @@ def _nothing_fits(
             price = f"${cheapest.hourly_usd:g} an hour"
             return NoFeasiblePlan(f"no cluster for {budget}: the cheapest is {cheapest} for {price}")
     return NoFeasiblePlan(
-        f"no cluster for {budget} or any other price: there is no GPU machine, the vCPU quotas are too small, or no "
-        f"machine has the memory ({limits.memory_gib:g} GiB) and the network to take checkpoints"
+        f"no cluster for {budget} or any other price: there is no GPU machine, the vCPU quotas are too small (DeepVM "
+        f"leaves room for one node), or no machine has the memory ({limits.memory_gib:.3g} GiB) and the network to "
+        "take checkpoints"
     )
+
+
+def _smallest_usd(gpu: GpuType) -> float:
+    """Enough for the smallest cluster of this type, whatever the architecture."""
+    fewest = max(2, min(gpu.node_counts or (1,)))
+    return fewest * (gpu.on_demand_usd + gpu.spot_usd)
