@@ -67,7 +67,8 @@ def command(
     if as_json:
         click.echo(_json(plan, trace, seed, results))
         return
-    lines = [*_heading(plan, case, trace, seed), "", *_table(results), "", *_notes(results), ""]
+    table = _table(results, plan.constraints.deadline_hours is not None)
+    lines = [*_heading(plan, case, trace, seed), "", *table, "", *_notes(results), ""]
     click.echo("\n".join(lines) + "\n" + simulation_plot.histograms(own), nl=False)
 
 
@@ -113,14 +114,14 @@ def _heading(plan: Plan, case: Case | None, trace: Trace | None, seed: int) -> l
     return _wrapped(lines)
 
 
-def _table(results: Sequence[PolicyResult]) -> list[str]:
+def _table(results: Sequence[PolicyResult], has_deadline: bool) -> list[str]:
     from planner.review.text import table
 
     heading = ("", "p05 h", "p50 h", "p95 h", "p50 $", "p95 $", "losses", "missed", "runs")
-    return table([heading, *(_row(result) for result in results)], "<>>>>>>>>")
+    return table([heading, *(_row(result, has_deadline) for result in results)], "<>>>>>>>>")
 
 
-def _row(result: PolicyResult) -> tuple[str, ...]:
+def _row(result: PolicyResult, has_deadline: bool) -> tuple[str, ...]:
     from planner.review.text import hours_cell
     from planner.units import format_usd
 
@@ -128,7 +129,8 @@ def _row(result: PolicyResult) -> tuple[str, ...]:
     dollars = [format_usd(usd).removeprefix("$") for usd in (runs.usd_quantiles.p50, runs.usd_quantiles.p95)]
     hours = [hours_cell(value) if runs.hours_are_known else "-" for value in runs.hours_quantiles]
     losses = f"{runs.losses.mean():.1f}" if runs.hours_are_known else "-"
-    missed = f"{100 * runs.missed.mean():.1f} %"  # to a tenth: whole percents are far more than one wants to miss
+    # To a tenth: a whole percent is more than one wants to miss.
+    missed = f"{100 * runs.missed.mean():.1f} %" if has_deadline else "-"
     return (result.name, *hours, *dollars, losses, missed, f"{runs.count:,}")
 
 

@@ -163,21 +163,25 @@ class Case:
         _, middle, high = self.work_hours
         most = middle * (high / middle) ** (float(ndtri(_SURELY_LESS_WORK)) / Z95)
         longest = float(self.world(most).work_hours)
-        part = min(_STEPS * self.step_hours / self.deadline_hours, 1.0)
-        solved = min(longest, self.deadline_hours) * part
-        world = replace(self.world(), work_hours=solved)
-        return _stretched(solve(world, self.process, self.deadline_hours * part), longest)
+        solved_hours = min(_STEPS * self.step_hours, self.deadline_hours)
+        part = solved_hours / self.deadline_hours
+        world = replace(self.world(), work_hours=min(longest, self.deadline_hours) * part)
+        table = solve(world, self.process, solved_hours)
+        return table if part == 1.0 else _stretched(table, solved_hours, longest, self.deadline_hours)
 
 
-def _stretched(table: PolicyTable, longest_hours: float) -> PolicyTable:
-    """To more work than it was solved for: with ten times the work and the time, ten times the slack is too little."""
-    last = table.work_left_hours[-1]
-    if last >= longest_hours:
-        return table
-    values = table.model_dump()
-    values["work_left_hours"] = (*table.work_left_hours, round(longest_hours, 3))
-    values["slack_hours"] = {
-        mode: tuple((*row, round(row[-1] * longest_hours / last, 2)) for row in rows)
-        for mode, rows in table.slack_hours.items()
-    }
-    return PolicyTable.model_validate(values)
+def _stretched(table: PolicyTable, solved_hours: float, longest_hours: float, deadline_hours: float) -> PolicyTable:
+    """To more work and time than it was solved for: with ten times of both, ten times the slack is too little.
+
+    Where all the slack that was looked at was too little, no slack is enough: waiting costs more than on-demand there.
+    """
+    works, last = np.array(table.work_left_hours), table.work_left_hours[-1]
+    never_enough = np.maximum(solved_hours - works - table.step_hours, table.step_hours)
+    growth = max(longest_hours / last, 1.0)
+    slack_hours = {}
+    for mode, rows in table.slack_hours.items():
+        slack = np.where(np.array(rows) >= never_enough, deadline_hours, np.array(rows))
+        beyond = np.minimum(slack[:, -1:] * growth, deadline_hours)
+        slack_hours[mode] = np.round(np.hstack([slack, beyond]), 2).tolist()
+    works = np.round(np.append(works, last * growth + table.step_hours), 3).tolist()
+    return PolicyTable.model_validate(table.model_dump() | {"work_left_hours": works, "slack_hours": slack_hours})

@@ -64,6 +64,14 @@ def test_all_policies_stand_in_one_table_that_fits_eighty_columns(simulate):
         assert title in text
 
 
+def test_without_a_deadline_nobody_can_miss_it(run_scav, write_job):
+    write_job({"nodes: 1..2": "nodes: 3..4", "  deadline: 24h\n": ""})
+    assert run_scav("plan", "--spot", "always").exit_code == 0
+    text = run_scav("simulate", *FEW).stdout
+    assert "greedy" not in text
+    assert {line.split()[-2] for line in text.splitlines() if line.endswith(" 300")} == {"-"}
+
+
 def test_json_has_a_row_for_each_policy(simulate):
     rows = by_policy(simulate("--json", *FEW))
     assert list(rows) == POLICIES

@@ -15,7 +15,8 @@ from planner.models.prediction import Flags, Floats
 def omniscient_cost(world: World, up: Flags, deadline_hours: float, prices: Floats | None = None) -> Floats:
     """For each run (a row of `up`), in hours of on-demand. Infinite when even on-demand would be late."""
     steps = round(deadline_hours / world.step_hours)
-    work = np.broadcast_to(np.round(np.asarray(world.work_hours) / world.step_hours).astype(np.int64), len(up))
+    whole = np.maximum(np.round(np.asarray(world.work_hours) / world.step_hours), 1)
+    work = np.broadcast_to(whole.astype(np.int64), len(up))
     units = int(work.max())
     restart = max(round(world.restart_hours / world.step_hours), 0)
     cost = np.full((3, len(up), units + 1), np.inf)
