@@ -176,7 +176,9 @@ def _group_facts(plan: Plan, resources: _Resources) -> Iterator[Fact]:
         yield "highest spot price", "on-demand", split.get("spot_max_price") or "on-demand"
         yield "types in order", [choice.instance_type, *choice.overrides], [_override(item) for item in overrides]
         yield "placement group", choice.placement_group, bool(after.get("placement_group"))
-        yield "zone of the subnets", [choice.availability_zone], resources.zones(after.get("vpc_zone_identifier"))
+        zones = resources.zones(after.get("vpc_zone_identifier"))
+        allowed = [choice.availability_zone, *choice.other_zones]
+        yield "zone of the subnets", zones if zones and set(zones) <= set(allowed) else allowed, zones
 
 
 def _memory_facts(plan: Plan, expected: Json, resources: _Resources) -> Iterator[Fact]:

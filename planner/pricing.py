@@ -65,7 +65,9 @@ class AlikeZones(NamedTuple):
 def alike_zones(offers: Offers, kind: InstanceType, markets: SpotMarkets) -> list[AlikeZones]:
     rows: dict[SpotSource, list[int]] = {}
     for row, (zone, interruption_class) in enumerate(zip(offers.zones, offers.interruption_class, strict=True)):
-        rows.setdefault(markets.history.source(kind.name, zone, interruption_class), []).append(row)
+        source = markets.history.source(kind.name, zone, interruption_class)
+        if source.ever_there:
+            rows.setdefault(source, []).append(row)
     return [AlikeZones(source, offers.at(chosen)) for source, chosen in rows.items()]
 
 

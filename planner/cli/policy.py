@@ -46,6 +46,9 @@ def command(
     if as_json:
         click.echo(json.dumps({"run_on": answer, "on_demand_count": count}))
         return
-    what = {"spot": "spot, or wait for it", "on_demand": "on-demand: nothing else is sure to be done in time"}[answer]
+    what = {
+        "spot": "spot, or wait for it",
+        "on_demand": "on-demand: spot, or waiting for it, would be too late or cost more",
+    }[answer]
     apply = f"terraform {shlex.quote(f'-chdir={workspace}')} apply -var on_demand_count={count}"
     click.echo(f"Run on {what}.\n{apply}")

@@ -96,6 +96,7 @@ class Account:
             instance_type=kind.name,
             region=candidate.region,
             availability_zone=candidate.zone,
+            other_zones=self._other_zones(),
             node_count=candidate.nodes,
             gpu=kind.gpu,
             gpus_per_node=kind.gpu_count,
@@ -115,6 +116,14 @@ class Account:
             root_volume_gib=root_volume_gib(workload.checkpoint_bytes_or_default),
             hourly_usd=candidate.hourly_usd,
         )
+
+    def _other_zones(self) -> tuple[str, ...]:
+        """Several nodes talk to each other, which is slow and dear across zones; one looks for capacity everywhere."""
+        offer, candidate = self._offer(self.kind), self.candidate
+        if offer is None or candidate.nodes > 1 or candidate.market == "on_demand":
+            return ()
+        prices = [(usd, zone) for zone, usd in offer.spot_usd.items() if usd is not None and zone != candidate.zone]
+        return tuple(zone for usd, zone in sorted(prices) if usd < self._on_demand_usd(self.kind))
 
     def _max_runtime_hours(self) -> float:
         asked = self.job.constraints.max_runtime_hours

@@ -35,7 +35,9 @@ def make_deepvm_plan(
     best, choice = rentals[0], candidates[0]
     own = _own_choice(inputs, outlook)
     plan = make_plan(inputs, outlook, choice)
-    cluster = plan.choice.model_copy(update={"checkpoint_tier": checkpoint_tier(best)})
+    tier = checkpoint_tier(best)
+    zones = () if tier else plan.choice.other_zones  # the memory nodes' zone is the GPU nodes'
+    cluster = plan.choice.model_copy(update={"checkpoint_tier": tier, "other_zones": zones})
     runners_up = [
         _alternative(inputs, row, checkpoint_tier(rental), _behind(rental, best))
         for rental, row in zip(rentals[1:], candidates[1:], strict=True)

@@ -48,6 +48,9 @@ class Choice(Contract):
     instance_type: str
     region: str
     availability_zone: str = Field(description="zone ID (use1-az4): zone names differ between accounts")
+    other_zones: tuple[str, ...] = Field(
+        default=(), description="of the same region, cheapest first: a single spot node may stand in any of them"
+    )
     node_count: PositiveInt
     gpu: str
     gpus_per_node: PositiveInt

@@ -14,7 +14,7 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
     decided = {
         "region": choice.region,
         "run_id": plan.run_id,
-        "availability_zone_id": choice.availability_zone,
+        "availability_zone_id": "" if choice.other_zones else choice.availability_zone,  # empty: any of the subnets'
         "instance_type": choice.instance_type,
         "instance_type_overrides": list(choice.overrides),
         "node_count": choice.node_count,

@@ -60,9 +60,13 @@ def choice_text(choice: Choice) -> str:
     beside = f" + {tier.node_count} x {tier.instance_type} for checkpoints" if tier else ""
     return (
         f"{choice.node_count} x {choice.instance_type} ({gpus} x {choice.gpu}){beside}"
-        f" · {choice.region} {choice.availability_zone}"
+        f" · {choice.region} {choice.availability_zone}{_or_elsewhere(choice)}"
         f" · {mix_text(choice.on_demand_count, choice.node_count)} · global batch {choice.global_batch:,}{micro}"
     )
+
+
+def _or_elsewhere(choice: Choice) -> str:
+    return f" or {len(choice.other_zones)} other zones" if choice.other_zones else ""
 
 
 def spot_text(plan: Plan) -> str:

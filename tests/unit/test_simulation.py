@@ -174,6 +174,17 @@ def test_a_table_is_small_whatever_the_job(work):
     assert len(table.model_dump_json()) < 12_000
 
 
+@pytest.mark.parametrize("base", [0, 1, 3])
+@pytest.mark.parametrize(("work", "factor"), [(1.0, 2.0), (24.0, 1.2), (24.0, 4.0), (24.0, 40.0), (300.0, 3.0)])
+def test_who_may_rent_on_demand_at_any_time_is_not_dearer_than_it_on_average(work, factor, base):
+    """Also where most of the cluster is paid for while it waits, and far from the deadline."""
+    job = replace(DAY, work_hours=Quantiles(work * 0.97, work, work * 1.03), deadline_hours=factor * work)
+    case = job.with_base(base)
+    mixed = simulate_case(case, policy=case.policy_table(), runs=500, seed=0)
+    on_demand = simulate_case(case.with_base(4), policy=None, runs=500, seed=0)
+    assert mixed.usd.mean() < on_demand.usd.mean() * 1.001
+
+
 def test_there_is_no_table_where_nothing_can_be_decided():
     assert replace(DAY, deadline_hours=None).policy_table() is None
     assert replace(DAY, deadline_hours=20.0).policy_table() is None

@@ -31,6 +31,7 @@ def solve(
         time_left = steps_left * step
         value, on_demand = _one_step_earlier(world, chain, value, left, time_left, margin_hours)
         slack = np.where(on_demand, np.maximum(time_left - left + step / 2, 0.0), slack)
+    slack[:, :, 0] = slack[:, :, 1]  # with nothing left nothing is decided, but with less than a step's work it is
     chosen = np.unique(np.round(np.linspace(0, units, points)).astype(np.int64))
     return PolicyTable(
         step_hours=step,

@@ -33,6 +33,11 @@ class SpotSource:
     interruption_class: int | None = None
     recording: Recording | None = None
 
+    @property
+    def ever_there(self) -> bool:
+        """Where a recording shows no node at all, none is to be had."""
+        return self.recording is None or self.recording.trace.size > 0
+
     def gang(self, nodes: int) -> SpotProcess:
         """Of so many spot nodes, which run together or not at all."""
         if self.recording is None:
