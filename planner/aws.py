@@ -5,7 +5,9 @@ Every call is read-only and free. Clients are arguments, so that tests bring the
 
 from __future__ import annotations
 
+import http.client
 import json
+import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
@@ -25,8 +27,9 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from planner.catalog.advisor import ADVISOR_URL, parse_advisor
 from planner.catalog.refresh import Machine, RegionAnswer, network_gbps
-from planner.errors import AwsFailed, one_line
+from planner.errors import AwsFailed, InputError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 # The price list of all regions is served from a few; this one is always there.
 PRICE_LIST_REGION = "us-east-1"
+_ADVISOR_SECONDS, _ADVISOR_BYTES = 20.0, 50_000_000  # it has about 2 MB
 
 _BAD_CREDENTIALS = [
     "AuthFailure",
@@ -135,6 +139,18 @@ def fetch_region(ec2: Ec2, pricing: Pageable, region: str, *, date: date) -> Reg
             on_demand_usd=fetch_on_demand_prices(pricing, region, names),
             spot_usd=fetch_spot_prices(ec2, names, zone_ids, date=date),
         )
+
+
+def fetch_interruption_classes(url: str = ADVISOR_URL) -> dict[tuple[str, str], int]:
+    """By region and instance type, from a public file that needs no credentials."""
+    if not url.startswith(("https://", "http://")):
+        raise AwsFailed(f"{one_line(url)} is no address of the Spot Instance Advisor")
+    try:
+        with urllib.request.urlopen(url, timeout=_ADVISOR_SECONDS) as answer:  # noqa: S310 (checked above)
+            text = answer.read(_ADVISOR_BYTES).decode()
+        return parse_advisor(text)
+    except (OSError, ValueError, http.client.HTTPException, InputError) as error:
+        raise AwsFailed(f"no interruption classes from AWS's Spot Instance Advisor: {one_line(str(error))}") from None
 
 
 def fetch_machines(ec2: Ec2) -> list[Machine]:

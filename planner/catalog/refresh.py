@@ -1,7 +1,7 @@
 """What a catalogue becomes once AWS has answered for some regions.
 
-AWS serves machines, zones and prices. It serves no data sheets (peak TFLOPS, GPU links), no spot interruption
-classes: those are carried over, and a machine whose GPU nobody has a data sheet for is left out and named.
+AWS serves machines, zones, prices and, in a file of its own, spot interruption classes. It serves no data sheets (peak
+TFLOPS, GPU links): those are carried over, and a machine whose GPU nobody has a data sheet for is left out and named.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from planner.catalog.advisor import ADVISOR_URL
 from planner.catalog.gpu_query import comparable
 from planner.catalog.tables import Catalog, Gpu, InstanceType, Offer, Source
 
@@ -53,13 +54,20 @@ class RegionAnswer:
 
 
 def refresh_catalog(
-    old: Catalog, sheets: Catalog, answers: Sequence[RegionAnswer], *, date: datetime.date
+    old: Catalog,
+    sheets: Catalog,
+    answers: Sequence[RegionAnswer],
+    *,
+    date: datetime.date,
+    classes: Mapping[tuple[str, str], int] | None = None,
 ) -> tuple[Catalog, list[str]]:
     """The catalogue of `date`, and a line for each GPU that was left out.
 
-    `sheets` brings the data sheets of this release, which may know GPUs that `old` does not.
+    `sheets` brings the data sheets of this release, which may know GPUs that `old` does not. `classes`: interruption
+    classes by region and instance type; those that are not among them stay.
     """
     source_name = f"aws-api-{date.isoformat()}"
+    advice = _Advice(classes or {}, f"aws-spot-advisor-{date.isoformat()}")
     gpus = _united(old.gpus, sheets.gpus)
     rows = {kind.name: kind for kind in _united(old.instance_types, sheets.instance_types)}
     machines = {machine.name: machine for answer in answers for machine in answer.machines}
@@ -74,10 +82,10 @@ def refresh_catalog(
     answered = {answer.region for answer in answers}
     offers = [offer for offer in old.offers if offer.region not in answered]
     for answer in answers:
-        offers += _offers(answer, rows.values(), old, source_name)
+        offers += _offers(answer, rows.values(), old, source_name, advice)
     refreshed = Catalog.model_construct(
         date=date,
-        sources=old.sources | sheets.sources | {source_name: _source(date)},
+        sources=old.sources | sheets.sources | {source_name: _source(date), advice.source: _advisor_source(date)},
         gpus=tuple(gpus),
         instance_types=tuple(rows.values()),
         regions=tuple(_united(old.regions, sheets.regions)),
@@ -95,6 +103,15 @@ def refresh_catalog(
 def _source(date: datetime.date) -> Source:
     title = "AWS APIs: DescribeInstanceTypes, offerings, spot price history and price list"
     return Source(title=title, date=date, url="https://docs.aws.amazon.com/AWSEC2/latest/APIReference/")
+
+
+def _advisor_source(date: datetime.date) -> Source:
+    return Source(title="AWS Spot Instance Advisor", date=date, url=ADVISOR_URL)
+
+
+class _Advice(NamedTuple):
+    classes: Mapping[tuple[str, str], int]
+    source: str
 
 
 def _united(old: Iterable[Any], newer: Iterable[Any]) -> list[Any]:
@@ -128,22 +145,27 @@ def _is_same_gpu(gpu: Gpu, machine: Machine) -> bool:
     return named and abs(gpu.memory_gib - machine.gpu_memory_gib) < 0.05 * gpu.memory_gib
 
 
-def _offers(answer: RegionAnswer, kinds: Iterable[InstanceType], old: Catalog, source: str) -> Iterable[Offer]:
+def _offers(
+    answer: RegionAnswer, kinds: Iterable[InstanceType], old: Catalog, source: str, advice: _Advice
+) -> Iterable[Offer]:
     before = {offer.instance_type: offer for offer in old.offers if offer.region == answer.region}
     for kind in kinds:
         zones = sorted(answer.zones.get(kind.name, ()))
         if not zones:
             continue
         known = before.get(kind.name)
-        interruption_class = known.interruption_class if known else None
+        fresh = advice.classes.get((answer.region, kind.name))
+        carried = known.interruption_class if known else None
         yield Offer(
             instance_type=kind.name,
             region=answer.region,
             on_demand_usd=answer.on_demand_usd.get(kind.name),
             spot_usd={zone: answer.spot_usd.get((kind.name, zone)) for zone in zones},
-            interruption_class=interruption_class,
-            interruption_source=(known.interruption_source or known.source)
-            if known and interruption_class is not None
+            interruption_class=carried if fresh is None else fresh,
+            interruption_source=advice.source
+            if fresh is not None
+            else (known.interruption_source or known.source)
+            if known and carried is not None
             else None,
             source=source,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None
 @click.option("--profile", help="AWS profile.")
 @click.option("--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Refuse to refresh.  [env: SCAV_FROZEN]")
 def update(regions: tuple[str, ...], directory: Path, profile: str | None, frozen: bool) -> None:
-    """Ask AWS for today's machines and prices and write them to catalog-DATE.json.
+    """Ask AWS for today's machines, prices and spot interruption classes and write them to catalog-DATE.json.
 
     Needs AWS credentials that may call ec2:Describe* and pricing:GetProducts; the calls read only and cost
     nothing. Regions that are not asked for keep the rows and the dates they have.
@@ -154,10 +155,15 @@ def update(regions: tuple[str, ...], directory: Path, profile: str | None, froze
     click.echo(f"Wrote {file}")
 
 
+ADVISOR_VARIABLE = "SCAV_SPOT_ADVISOR_URL"  # for a mirror, where AWS's public file is out of reach
+
+
 def _refresh(old: Catalog, asked: Sequence[str], profile: str | None, today: date) -> tuple[str, list[str]]:
     from planner import assets, aws
     from planner.catalog import format_catalog
+    from planner.catalog.advisor import ADVISOR_URL
     from planner.catalog.refresh import refresh_catalog
+    from planner.errors import AwsFailed
     from planner.store import load_catalog
 
     session = aws.open_session(profile)
@@ -172,7 +178,12 @@ def _refresh(old: Catalog, asked: Sequence[str], profile: str | None, today: dat
         aws.fetch_region(aws.open_ec2(session, region), pricing, region, date=today) for region in _with_progress(asked)
     ]
     sheets, _, _ = load_catalog(assets.embedded_catalog(), beside=Path())
-    refreshed, left_out = refresh_catalog(old, sheets, answers, date=today)
+    classes = None
+    try:
+        classes = aws.fetch_interruption_classes(os.environ.get(ADVISOR_VARIABLE) or ADVISOR_URL)
+    except AwsFailed as error:  # prices are worth having without them
+        warnings.append(f"kept the old interruption classes: {error}")
+    refreshed, left_out = refresh_catalog(old, sheets, answers, date=today, classes=classes)
     return format_catalog(refreshed), warnings + left_out
 
 

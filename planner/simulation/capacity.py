@@ -31,7 +31,7 @@ from planner.simulation.runs import (
 MOST_DECIDED_RUNS = 20_000
 MOST_REPLAYED_RUNS = 10_000
 _OMNISCIENT_CELLS = 3e7  # runs times steps times work: some seconds
-_OMNISCIENT_RUNS = (16, 400)
+_OMNISCIENT_RUNS = (64, 400)  # fewer would be mostly luck
 # Without a deadline: starts leave this many times the job's hours until the recording ends, where it is long enough.
 _ROOM = 2.0
 

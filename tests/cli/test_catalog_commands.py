@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import http.server
 import json
+import threading
 
 import boto3
 import pytest
@@ -121,7 +123,34 @@ def test_show_as_json():
 
 
 @pytest.fixture
-def mock_aws(monkeypatch):
+def advisor():
+    """Serves AWS's file of interruption classes with this content; the address is returned."""
+    servers = []
+
+    def serve(regions):
+        body = json.dumps({"ranges": [], "spot_advisor": regions}).encode()
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                """Not into the test's output."""
+
+        servers.append(http.server.HTTPServer(("127.0.0.1", 0), Answer))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/spot-advisor-data.json"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def mock_aws(monkeypatch, advisor):
     """EC2 is moto's server; the price list, which moto lacks, knows a single price."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -129,6 +158,7 @@ def mock_aws(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", f"http://{host}:{port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("SCAV_SPOT_ADVISOR_URL", advisor({"us-east-1": {"Linux": {"g5.xlarge": {"s": 60, "r": 3}}}}))
     pricing = boto3.client("pricing", region_name="us-east-1", endpoint_url="http://127.0.0.1:9")
     with Stubber(pricing) as stubber:
         dimension = {"unit": "Hrs", "pricePerUnit": {"USD": "1.234"}}
@@ -153,6 +183,33 @@ def test_update_writes_a_dated_catalogue_that_is_used_from_then_on(tmp_path):
     answer = json.loads(run("list", "g5.xlarge", "--region", "us-east-1", "--region", "eu-west-1", "--json").stdout)
     assert answer["catalog"] == f"catalog-{today}.json"
     assert [machine["on_demand_usd"] for machine in answer["machines"]] == [1.234, 1.123]
+    offers = json.loads((tmp_path / f"catalog-{today}.json").read_text())["offers"]
+    row = next(row for row in offers if (row["instance_type"], row["region"]) == ("g5.xlarge", "us-east-1"))
+    assert (row["interruption_class"], row["interruption_source"]) == (3, f"aws-spot-advisor-{today}")
+
+
+@pytest.mark.parametrize("regions", [["no such format"], {"us-east-1": {"Linux": {"g5.xlarge": {"r": 17}}}}])
+@pytest.mark.usefixtures("mock_aws")
+def test_update_keeps_the_classes_that_the_advisor_does_not_know(monkeypatch, advisor, tmp_path, regions):
+    monkeypatch.setenv("SCAV_SPOT_ADVISOR_URL", advisor(regions))
+    result = run("update", "--region", "us-east-1")
+    kept = [line for line in result.stderr.splitlines() if "interruption classes" in line]
+    assert result.exit_code == 0
+    assert len(kept) == (1 if isinstance(regions, list) else 0)
+    written = json.loads(next(tmp_path.glob("catalog-*.json")).read_text())["offers"]
+    before = parse_catalog(TEXT, file="snapshot.json").offers
+    classes = {(row.instance_type, row.region): row.interruption_class for row in before}
+    assert {
+        (row["instance_type"], row["region"]): row["interruption_class"] for row in written
+    }.items() <= classes.items()
+
+
+@pytest.mark.usefixtures("mock_aws")
+def test_update_without_the_advisor_still_refreshes_prices(monkeypatch):
+    monkeypatch.setenv("SCAV_SPOT_ADVISOR_URL", "http://127.0.0.1:9/")
+    result = run("update", "--region", "us-east-1")
+    assert result.exit_code == 0
+    assert "Warning: kept the old interruption classes: no interruption classes from AWS" in result.stderr
 
 
 def test_update_without_credentials_writes_nothing(monkeypatch, tmp_path):
