@@ -1,4 +1,4 @@
-"""The file behind AWS's Spot Instance Advisor: which share of spot instances was taken back last month, in five classes.
+"""The file behind AWS's Spot Instance Advisor: the share of instances taken back last month, in five classes.
 
 It is public and has no version; what does not look as expected is left out rather than guessed.
 """

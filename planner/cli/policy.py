@@ -12,7 +12,9 @@ from planner.cli.options import json_option, workspace_argument
 
 @click.command("policy")
 @workspace_argument
-@click.option("--work-left", required=True, help="Training left to do, as hours on the whole cluster: 12h.")
+@click.option(
+    "--work-left", required=True, help="What is left to do, as hours of the whole cluster without losses: 12h."
+)
 @click.option("--time-left", required=True, help="Until the deadline: 20h.")
 @click.option("--spot", type=click.Choice(["there", "gone"]), required=True, help="Whether spot capacity is there.")
 @click.option("--since", required=True, help="For how long it has been so: 30min.")

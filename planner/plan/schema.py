@@ -111,7 +111,7 @@ class Spot(Contract):
     startup_seconds: NonNegativeFloat
     save_seconds: NonNegativeFloat
     restart_seconds: NonNegativeFloat
-    uses_notice: bool = Field(description="a save fits into the two-minute notice, so a loss takes back no work")
+    uses_notice: bool = Field(description="a save fits into the two-minute notice, so few losses take back work")
     node_on_demand_usd: PositiveFloat = Field(description="per node and hour")
     node_spot_usd: PositiveFloat
     storage_hourly_usd: NonNegativeFloat

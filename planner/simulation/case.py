@@ -12,6 +12,7 @@ from planner.errors import InputError
 from planner.models.deadline.dynamic_program import solve
 from planner.models.deadline.table import PolicyTable
 from planner.models.deadline.world import World
+from planner.models.interruption.checkpoints import UNNOTICED_SHARE
 from planner.models.interruption.process import SpotProcess
 from planner.models.interruption.slowdown import LOSS_EXPONENT, RETURN_EXPONENT
 from planner.models.prediction import Z95, Floats, Quantiles
@@ -150,9 +151,9 @@ class Case:
         )
 
     def lived_world(self, work_hours: Floats) -> World:
-        """Where the notice saves, a loss takes nothing back; the table does not count on that."""
+        """Where the notice saves, few losses take work back; the table does not count on that."""
         world, saved = self.world(work_hours), self.uses_notice and self.spot_work(work_hours).saves_on_notice
-        return replace(world, interval_hours=_HARDLY_ANY_HOURS) if saved else world
+        return replace(world, interval_hours=UNNOTICED_SHARE * world.interval_hours) if saved else world
 
     def policy_table(self) -> PolicyTable | None:
         """None where there is nothing to decide: no deadline, no spot nodes, or one that on-demand cannot keep."""

@@ -13,7 +13,7 @@ from planner.models.prediction import Floats
 # The notice is two minutes; this is left when the signal has reached the script and its step has ended.
 NOTICE_SECONDS = 90.0
 # Assumed: losses without a usable notice. Machines break too, and a signal can miss its process.
-_UNNOTICED_SHARE = 0.1
+UNNOTICED_SHARE = 0.1
 _SHORTEST_INTERVAL_SAVES = 5.0
 _SHORTEST_INTERVAL_SECONDS = 60.0
 _LONGEST_INTERVAL_SECONDS = 3600.0
@@ -41,7 +41,7 @@ def intervals_seconds(save_seconds: float, mean_hours_between_losses: Floats, *,
 
     The first-order form: Daly's further terms assume exponential up-times and come out too short here.
     """
-    unexpected = _UNNOTICED_SHARE if uses_notice and saved_in_notice(save_seconds) else 1.0
+    unexpected = UNNOTICED_SHARE if uses_notice and saved_in_notice(save_seconds) else 1.0
     between = np.maximum(np.asarray(mean_hours_between_losses, dtype=float), 1e-3) * 3600 / unexpected
     best = np.sqrt(2 * save_seconds * between)
     shortest = max(_SHORTEST_INTERVAL_SAVES * save_seconds, _SHORTEST_INTERVAL_SECONDS)

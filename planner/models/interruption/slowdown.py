@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.special import ndtri
 
+from planner.models.interruption.checkpoints import UNNOTICED_SHARE
 from planner.models.interruption.process import AGE_EDGES_HOURS, SpotProcess
 from planner.models.prediction import Floats, Ints, Prediction
 
@@ -97,7 +98,7 @@ class SpotBurden:
         up, up_square = _moments(rates.loss_per_hour)
         down, down_square = _moments(rates.return_per_hour)
         started = _survival(rates.loss_per_hour, restart_hours)
-        rollback = 0.0 if saves_on_notice else np.asarray(interval_hours, dtype=float) / 2 * started
+        rollback = np.asarray(interval_hours, dtype=float) / 2 * started * (UNNOTICED_SHARE if saves_on_notice else 1.0)
         after_restart = up - _area(rates.loss_per_hour, restart_hours)
         # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
         kept = np.maximum(after_restart - rollback, 0.05 * after_restart)

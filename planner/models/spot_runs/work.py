@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import InputError
-from planner.models.interruption.checkpoints import saved_in_notice
+from planner.models.interruption.checkpoints import UNNOTICED_SHARE, saved_in_notice
 from planner.models.prediction import Floats
 
 
@@ -43,7 +43,8 @@ class SpotWork:
         """Work that survives a stint which ends in a loss."""
         running = np.maximum(stint_hours - self.restart_hours, 0.0)
         if self.saves_on_notice:
-            return np.asarray(running * self.pace)
+            done = running * self.pace
+            return np.asarray(done - UNNOTICED_SHARE * np.minimum(done, self.interval_hours) / 2)
         period = self.interval_hours + self.save_hours
         return np.asarray(np.floor(running / period + 1e-9) * self.interval_hours)
 
