@@ -27,11 +27,15 @@ def render_workspace(plan: Plan, *, templates: Mapping[str, str], module: Mappin
     files = render_code(plan.scav_version, templates=templates, module=module)
     files[VARIABLES_FILE] = _json(workspace_variables(plan))
     files["scav.plan.json"] = format_plan(plan)
-    policy = deadline_policy(plan)
-    if policy is not None:
-        files[POLICY_FILE] = _json(policy.model_dump(mode="json"))
+    files |= render_policy(plan)
     files["COST.md"] = header + cost_markdown(plan)
     return dict(sorted(files.items()))
+
+
+def render_policy(plan: Plan) -> dict[str, str]:
+    """Nothing where there is no deadline to keep with spot nodes."""
+    policy = deadline_policy(plan)
+    return {POLICY_FILE: _json(policy.model_dump(mode="json"))} if policy else {}
 
 
 def render_probe(

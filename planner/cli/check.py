@@ -69,11 +69,12 @@ def _edited_files(workspace: Path, plan: Plan) -> list[Difference]:
     """The code around the values: an edited module may leave out what stops a run."""
     from planner import __version__, assets, store
     from planner.check import Difference
-    from planner.render import MODULE, WORKSPACE, render_code
+    from planner.render import MODULE, WORKSPACE, render_code, render_policy
 
     if plan.scav_version != __version__:
         return []
     code = render_code(plan.scav_version, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
+    code |= render_policy(plan)
     return [
         Difference(name=f"file {name}", planned="as scav wrote it", found="edited, missing or added")
         for name in store.stale_files(workspace, code)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from planner import __version__, assets
 from planner.cli import cli
-from planner.render import render_code
+from planner.render import render_code, render_policy
 from planner.store import load_plan
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
@@ -36,7 +36,7 @@ def workspace(tmp_path, monkeypatch):
     code = render_code(
         plan.scav_version, templates=assets.load_templates("training"), module=assets.load_module("gpu-cluster")
     )
-    for name, text in code.items():
+    for name, text in (code | render_policy(plan)).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
