@@ -19,7 +19,7 @@ from planner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.plan import Outlook, Plan, PlanInputs
 
 
 @click.command("plan")
@@ -81,7 +81,7 @@ def command(
     JOB is a job file or the folder of a scav.yaml (default: here). Nothing is rented and no credentials are needed.
     """
     from planner import assets, store
-    from planner.plan import format_plan, look_out, make_deepvm_plan, make_plan
+    from planner.plan import format_plan, look_out
     from planner.render import MODULE, WORKSPACE, render_workspace
 
     hourly_usd = _hourly_usd(policy, hourly_budget)
@@ -101,7 +101,7 @@ def command(
     )
     outlook = look_out(inputs)
     warn(outlook.models.step_time.warnings_)
-    plan = make_plan(inputs, outlook) if hourly_usd is None else make_deepvm_plan(inputs, outlook, hourly_usd)
+    plan = _planned(inputs, outlook, hourly_usd)
     files = render_workspace(
         plan,
         templates=assets.load_templates(WORKSPACE),
@@ -116,6 +116,16 @@ def command(
         click.echo(format_plan(plan), nl=False)
     else:
         _show(plan, out, len(files), plot)
+
+
+def _planned(inputs: PlanInputs, outlook: Outlook, hourly_usd: float | None) -> Plan:
+    if hourly_usd is None:
+        from planner.plan import make_plan
+
+        return make_plan(inputs, outlook)
+    from planner.plan.deepvm import make_deepvm_plan  # takes as long to import as the rest takes to plan
+
+    return make_deepvm_plan(inputs, outlook, hourly_usd)
 
 
 def _hourly_usd(policy: str, hourly_budget: str | None) -> float | None:

@@ -1,7 +1,6 @@
 """The plan: what to rent, what it will take and cost, how sure that is, and why not something else."""
 
 from planner.plan.build import Outlook, PlanInputs, choose_candidate, look_out, make_plan
-from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.policy import DeadlinePolicy, deadline_policy
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.spot import simulated_case
@@ -16,7 +15,6 @@ __all__ = [
     "deadline_policy",
     "format_plan",
     "look_out",
-    "make_deepvm_plan",
     "make_plan",
     "parse_plan",
     "questions_left",

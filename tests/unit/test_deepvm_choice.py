@@ -18,8 +18,9 @@ from planner.models.configurations import Configurations
 from planner.models.deepvm import enumerate_clusters, ranked, recommend
 from planner.models.deepvm.program import solve
 from planner.models.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
-from planner.plan import Plan, PlanInputs, format_plan, look_out, make_deepvm_plan, parse_plan, workspace_variables
+from planner.plan import Plan, PlanInputs, format_plan, look_out, parse_plan, workspace_variables
 from planner.plan.account import STOP_SLACK_HOURS
+from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.schema import Inputs
 from planner.review import cost_markdown, plan_text
 from planner.search import evaluate
