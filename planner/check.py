@@ -72,10 +72,20 @@ def declared_resources(module: Mapping[str, str]) -> frozenset[str]:
 
 def compare_values(plan: Plan, values: Json) -> Comparison:
     """A workspace's `terraform.tfvars.json` with the plan beside it."""
+    plan = _as_its_policy_may_ask(plan, values.get("on_demand_count"))
     decided = workspace_variables(plan)
     return Comparison(
         run_id=plan.run_id, compared=len(decided), differences=tuple(_different(decided, values, "variable "))
     )
+
+
+def _as_its_policy_may_ask(plan: Plan, on_demand_count: object) -> Plan:
+    """With spot nodes and a deadline, scav.policy.json may replace all of them by on-demand ones (`scav policy`)."""
+    choice = plan.choice
+    if plan.spot is None or plan.constraints.deadline_hours is None or on_demand_count != choice.node_count:
+        return plan
+    changed = choice.model_copy(update={"on_demand_count": choice.node_count, "spot_count": 0})
+    return plan.model_copy(update={"choice": changed})
 
 
 def compare_terraform_plan(plan: Plan, terraform_plan: Json, *, values: Json, declared: frozenset[str]) -> Comparison:
@@ -92,8 +102,9 @@ def compare_terraform_plan(plan: Plan, terraform_plan: Json, *, values: Json, de
 
 
 def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozenset[str]) -> Comparison:
-    expected = {**values, **workspace_variables(plan)}
     found = {name: item.get("value") for name, item in terraform_plan["variables"].items()}
+    written, plan = plan, _as_its_policy_may_ask(plan, found.get("on_demand_count"))
+    expected = {**values, **workspace_variables(plan)}
     resources = _Resources(terraform_plan)
     settings = list(resources.node_settings())
     facts = [
@@ -104,7 +115,7 @@ def _comparison(plan: Plan, terraform_plan: Json, values: Json, declared: frozen
         *_settings_facts(expected, settings),
     ]
     differences = [
-        *compare_values(plan, values).differences,
+        *compare_values(written, values).differences,
         *_different(expected, found, "variable "),
         *_wiring(terraform_plan, sorted(expected)),
         *(

@@ -10,7 +10,6 @@ import numpy as np
 
 from planner.candidates import Market, Offers
 from planner.catalog import InstanceType
-from planner.job import Constraints
 from planner.models.configurations import Configurations
 from planner.models.interruption import expected_losses
 from planner.models.interruption.sources import SpotSource
@@ -46,6 +45,7 @@ class Candidate(NamedTuple):
     global_batch: int
     checkpoint_interval_seconds: float
     losses: float
+    falls_back: bool  # counts on scav.policy.json being executed
     hourly_usd: float
     storage_hourly_usd: float
     hours: Quantiles
@@ -87,6 +87,7 @@ class Priced:
     on_demand_count: Ints
     interval_seconds: Floats
     losses: Floats
+    falls_back: bool
     hourly_usd: Floats
     storage_hourly_usd: Floats
     hours: Prediction
@@ -108,6 +109,7 @@ class Priced:
             rows.global_batch.tolist(),
             self.interval_seconds[kept].tolist(),
             self.losses[kept].tolist(),
+            [self.falls_back] * len(kept),
             self.hourly_usd[kept].tolist(),
             self.storage_hourly_usd[kept].tolist(),
             hours.rows(),
@@ -134,6 +136,7 @@ def on_demand(configurations: Configurations, work: Prediction, offers: Offers, 
         on_demand_count=configurations.nodes,
         interval_seconds=np.full(len(which), predictors.checkpoint_interval_seconds),
         losses=np.zeros(len(which)),
+        falls_back=False,
         hourly_usd=bill.fixed,
         storage_hourly_usd=bill.storage,
         hours=hours,
@@ -149,9 +152,12 @@ def with_spot(
     *,
     markets: SpotMarkets,
     predictors: Predictors,
-    constraints: Constraints,
+    deadline_hours: float | None = None,
 ) -> Priced:
-    """With `base` on-demand nodes in each row; the base is the same wherever the node count is."""
+    """With `base` on-demand nodes in each row; the base is the same wherever the node count is.
+
+    With a deadline, on-demand nodes replace the spot ones before it is missed.
+    """
     counts, first, which = np.unique(configurations.nodes, return_index=True, return_inverse=True)
     bill = _bill(zones.offers, counts, base[first]).at(which)
     terms = markets.terms(zones.source, counts - base[first]).at(which)
@@ -162,16 +168,18 @@ def with_spot(
     # Hours of spot nodes at today's price that will cost as much as these hours do then.
     spot_hours = busy.times(paid).scaled(1.0, shift=startup).times(predictors.spot_price)
     usd = hours.scaled(bill.fixed).plus(spot_hours.scaled(bill.spot))
-    if constraints.on_demand_fallback and constraints.deadline_hours is not None:
-        reserve = startup + (terms.interval_seconds + predictors.startup_seconds) / 3600
-        hours, usd = fallen_back(hours, usd, busy, constraints.deadline_hours - reserve, bill.all_on_demand)
+    usd = usd.at_most(hours.scaled(bill.all_on_demand))  # a spot node never costs more than an on-demand one
+    if deadline_hours is not None:
+        reserve = startup + (terms.interval_seconds + markets.restart_seconds) / 3600
+        hours, usd = fallen_back(hours, usd, busy, deadline_hours - reserve, bill.all_on_demand)
     return Priced(
         configurations=configurations,
         offers=zones.offers,
         offer=bill.offer,
         on_demand_count=base,
         interval_seconds=terms.interval_seconds,
-        losses=np.asarray(expected_losses(busy.p50, terms.burden)),
+        losses=expected_losses(busy.p50, terms.burden),
+        falls_back=deadline_hours is not None,
         hourly_usd=bill.fixed + bill.spot,
         storage_hourly_usd=bill.storage,
         hours=hours,

@@ -92,7 +92,7 @@ class _Blocks:
         count_before = self.candidate_count
         self._add_markets(configurations.at(fits), samples.at(fits), offers)
         took_part = self.candidate_count > count_before
-        return None if took_part else "exceed the quotas, the spot policy or the batch range"
+        return None if took_part else "exceed the quotas, the batch range or what the spot options leave"
 
     def _add_markets(
         self, configurations: Configurations, samples: Prediction, offers: Mapping[Market, Offers]
@@ -104,22 +104,22 @@ class _Blocks:
         markets = self.predictors.spot_markets
         if constraints.spot == "never" or markets is None or not offers["spot"]:
             return
+        deadlines = (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,)
         for zones in alike_zones(offers["spot"], configurations.instance_type, markets):
             for base in on_demand_bases(nodes, constraints):
                 rows = base >= 0
-                if not rows.any():
-                    continue
-                bought = with_spot(
-                    configurations.at(rows),
-                    work.at(rows),
-                    zones,
-                    base[rows],
-                    markets=markets,
-                    predictors=self.predictors,
-                    constraints=constraints,
-                )
-                in_reserve = nodes if constraints.on_demand_fallback else base
-                self._add(bought, in_reserve[rows], (nodes - base)[rows])
+                for deadline in deadlines if rows.any() else ():
+                    bought = with_spot(
+                        configurations.at(rows),
+                        work.at(rows),
+                        zones,
+                        base[rows],
+                        markets=markets,
+                        predictors=self.predictors,
+                        deadline_hours=deadline,
+                    )
+                    in_reserve = base if deadline is None else nodes
+                    self._add(bought, in_reserve[rows], (nodes - base)[rows])
 
     def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints) -> None:
         allowed = within_quota(priced.configurations.instance_type, on_demand_nodes, spot_nodes, self.job.constraints)
@@ -154,9 +154,9 @@ def evaluate(
     fewest = next(on_demand_bases(nodes, job.constraints)) if base is None else np.full(len(nodes), base)
     bases = np.clip(fewest, 0, nodes - 1)
     each = [
-        with_spot(
-            configurations, work, zones, bases, markets=markets, predictors=predictors, constraints=job.constraints
-        ).candidates(every, confidence)
+        with_spot(configurations, work, zones, bases, markets=markets, predictors=predictors).candidates(
+            every, confidence
+        )
         for zones in alike_zones(offers, configurations.instance_type, markets)
     ]
     return [min(rows, key=lambda row: preference(row, "cost")) for rows in zip(*each, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,11 @@ def load_inputs(
     warn((*measurements.warnings, *known.warnings))
     age_hours = duration("--spot-history-age", spot_history_age) if spot_history_age else 0.0
     recordings, spot_history_sha256 = store.load_spot_history(spot_history, age_hours=age_hours)
+    warn(
+        f"{spot_history}/{name}@{zone}.json says nothing: the catalogue has no {name} in zone {zone} "
+        "(zone IDs look like use1-az4)"
+        for name, zone in recordings.unknown_to(catalog)
+    )
     others, history_sha256 = store.load_history(history, but=folder)
     return PlanInputs(
         job_file=job_file,
@@ -68,7 +73,7 @@ def duration(option: str, text: str) -> float:
         raise InputError(str(error), key=option) from None
 
 
-def warn(warnings: Sequence[str]) -> None:
+def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
 

@@ -106,7 +106,7 @@ def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dic
     nodes = nodes or (job.constraints.nodes if sweep == "nodes" else None)
     base = job.constraints.on_demand_base
     if name is None:
-        planned, _ = choose_candidate(inputs, outlook)
+        planned = choose_candidate(inputs, outlook).candidate
         name, spot = planned.instance_type, planned.market == "spot" if spot is None else spot
         base = planned.on_demand_count if planned.market == "spot" else base
         if not (nodes or gpu_batch or global_batch or sweep):

@@ -174,6 +174,17 @@ class Constraints(Contract):
             raise ValueError(f"{nodes.high:,} nodes are beyond what scav searches (1,024)")
         return nodes
 
+    @model_validator(mode="after")
+    def _spot_options_fit(self) -> Self:
+        if self.on_demand_fallback and self.deadline_hours is None:
+            raise ValueError("on_demand_fallback keeps a deadline, and there is none")
+        if self.on_demand_base is not None and self.spot != "never" and self.on_demand_base >= self.nodes.high:
+            raise ValueError(
+                f"an on_demand_base of {self.on_demand_base} leaves no spot node among at most {self.nodes.high}; "
+                "set spot to never, or allow more nodes"
+            )
+        return self
+
 
 class Network(Contract):
     """Where the nodes live; scav never creates a network."""

@@ -23,6 +23,11 @@ class Overheads:
     checkpoint_interval_seconds: float  # on demand; with spot nodes it depends on how often they are lost
     checkpoint_share: float
 
+    @property
+    def restart_seconds(self) -> float:
+        """After a loss: all nodes start again and read the checkpoint, which takes as long as writing it."""
+        return self.startup_seconds + self.save_seconds
+
 
 def run_overheads(workload: Workload, measurements: Sequence[Measurement]) -> Overheads:
     startup = median([row.startup_seconds for row in measurements])

@@ -78,6 +78,15 @@ class Prediction:
             extrapolated=self.extrapolated | other.extrapolated,
         )
 
+    def at_most(self, other: Prediction) -> Prediction:
+        """Quantile by quantile, of quantities that rise together."""
+        return Prediction(
+            p05=np.minimum(self.p05, other.p05),
+            p50=np.minimum(self.p50, other.p50),
+            p95=np.minimum(self.p95, other.p95),
+            extrapolated=self.extrapolated,
+        )
+
     def scaled(self, factor: Floats | float, shift: Floats | float = 0.0) -> Prediction:
         return Prediction(
             p05=self.p05 * factor + shift,

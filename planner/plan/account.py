@@ -25,6 +25,7 @@ from planner.search import SearchResult, excess, front, preference
 
 MAX_RUNTIME_FACTOR = 1.25  # over the p95 hours, then up to the next quarter of an hour
 STOP_SLACK_HOURS = 0.5  # after which AWS itself stops a run whose nodes did not (modules/gpu-cluster/deadline.tf)
+ALIKE_PRICES = 1.1
 _MOST_ALTERNATIVES = 4
 _MOST_PARETO_ROWS = 40
 
@@ -118,12 +119,21 @@ class Account:
         )
 
     def _other_zones(self) -> tuple[str, ...]:
-        """Several nodes talk to each other, which is slow and dear across zones; one looks for capacity everywhere."""
+        """Several nodes talk to each other, which is slow and dear across zones; one may look for capacity elsewhere.
+
+        Where it costs about the same: the group takes capacity before price, and the estimate is this zone's.
+        """
         offer, candidate = self._offer(self.kind), self.candidate
-        if offer is None or candidate.nodes > 1 or candidate.market == "on_demand":
+        if offer is None or self.outcome is None or candidate.nodes > 1:
             return ()
-        prices = [(usd, zone) for zone, usd in offer.spot_usd.items() if usd is not None and zone != candidate.zone]
-        return tuple(zone for usd, zone in sorted(prices) if usd < self._on_demand_usd(self.kind))
+        history, most = self.outcome.history, ALIKE_PRICES * (offer.spot_usd[candidate.zone] or 0.0)
+        return tuple(
+            zone
+            for usd, zone in sorted((usd, zone) for zone, usd in offer.spot_usd.items() if usd is not None)
+            if zone != candidate.zone
+            and usd <= most
+            and history.source(self.kind.name, zone, offer.interruption_class).ever_there
+        )
 
     def _max_runtime_hours(self) -> float:
         asked = self.job.constraints.max_runtime_hours

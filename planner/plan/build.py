@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from planner.catalog import Catalog, InstanceType
 from planner.catalog.selection import select_instance_types
@@ -67,7 +68,10 @@ def make_plan(inputs: PlanInputs, outlook: Outlook | None = None, candidate: Can
     """
     job, outlook = inputs.job_file.job, outlook or look_out(inputs)
     found, models = outlook.found, outlook.models
-    chosen, outcome = choose_candidate(inputs, outlook) if candidate is None else _simulated(candidate, inputs, outlook)
+    if candidate is None:
+        chosen, outcome, finalists = choose_candidate(inputs, outlook)
+    else:
+        (chosen, outcome), finalists = _simulated(candidate, inputs, outlook), found.finalists
     account = Account(
         job=job,
         catalog=inputs.catalog,
@@ -75,34 +79,43 @@ def make_plan(inputs: PlanInputs, outlook: Outlook | None = None, candidate: Can
         models=models,
         measurements=inputs.measurements,
         measured_noise=inputs.measured_noise,
-        found=found,
+        found=replace(found, finalists=finalists),
         candidate=chosen,
         outcome=outcome,
         cross_validated_error=cross_validated_error(models.step_time),
-        further=further_probe(job, inputs.catalog, models, found.finalists, outcome.expected if outcome else chosen),
+        further=further_probe(job, inputs.catalog, models, finalists, outcome.expected if outcome else chosen),
     )
     return account.plan(inputs.provenance)
 
 
-def choose_candidate(inputs: PlanInputs, outlook: Outlook) -> tuple[Candidate, SpotOutcome | None]:
+class Chosen(NamedTuple):
+    """`finalists` are those of the search, with what a simulation found instead where one lost by it."""
+
+    candidate: Candidate
+    outcome: SpotOutcome | None
+    finalists: tuple[Candidate, ...]
+
+
+def choose_candidate(inputs: PlanInputs, outlook: Outlook) -> Chosen:
     """Raises NoFeasiblePlan when nothing keeps the job's limits.
 
     The search averages what losing spot nodes costs; who wins is simulated, and loses if that breaks a limit.
     """
     job, found = inputs.job_file.job, outlook.found
-    left = feasible(found.finalists, job)
+    finalists, left = found.finalists, feasible(found.finalists, job)
     for _ in range(_MOST_SIMULATED):
         candidate = choose(left, job.objective_or_default)
         if candidate is None:
             break
         checked, outcome = _simulated(candidate, inputs, outlook)
-        if outcome is None or excess(checked, job) <= 1.0:
-            return checked, outcome
+        if outcome is None or (outcome.finishes(job.constraints.confidence) and excess(checked, job) <= 1.0):
+            return Chosen(checked, outcome, finalists)
         left = [row for row in left if row is not candidate]
+        finalists = tuple(checked if row is candidate else row for row in finalists)
     candidate = choose([row for row in left if row.market == "on_demand"], job.objective_or_default)
     if candidate is None:
-        raise wording.nothing_feasible(found.finalists, found.left_out, job)
-    return candidate, None
+        raise wording.nothing_feasible(finalists, found.left_out, job)
+    return Chosen(candidate, None, finalists)
 
 
 def _simulated(candidate: Candidate, inputs: PlanInputs, outlook: Outlook) -> tuple[Candidate, SpotOutcome | None]:
@@ -136,7 +149,7 @@ def _regions(inputs: PlanInputs) -> tuple[str, ...]:
 def _predictors(job: Job, models: FittedModels, history: SpotHistory) -> Predictors:
     overheads = models.overheads
     markets = SpotMarkets(
-        history=history, save_seconds=overheads.save_seconds, restart_seconds=overheads.startup_seconds
+        history=history, save_seconds=overheads.save_seconds, restart_seconds=overheads.restart_seconds
     )
     return Predictors(
         fits=lambda configurations: memory.fits(configurations, job.workload),

@@ -11,7 +11,7 @@ from planner.plan import wording
 from planner.plan.build import Outlook, PlanInputs, choose_candidate, make_plan
 from planner.plan.schema import Alternative, CheckpointTier, Interval, Option, Plan, rounded
 from planner.pricing import Candidate
-from planner.units import format_hours, format_percent, format_usd
+from planner.units import format_hours, format_percent, format_probability, format_usd
 
 _RUNNERS_UP = 3
 
@@ -44,7 +44,7 @@ def make_deepvm_plan(
     ]
     updates = {
         "choice": cluster,
-        "reason": _reason(plan, job, choice, best, hourly_budget_usd),
+        "reason": _reason(plan, choice, best, hourly_budget_usd),
         "sensitivity": (_sensitivity(best, hourly_budget_usd),),
         "alternatives": (*_own_alternative(inputs, own, choice, best), *runners_up),
         "evidence": plan.evidence.model_copy(update={"statement": _evidence(inputs, deepvm, best, own)}),
@@ -68,7 +68,7 @@ def _refuse_without_spot(job: Job, outlook: Outlook) -> None:
 
 def _own_choice(inputs: PlanInputs, outlook: Outlook) -> Candidate | None:
     try:
-        return choose_candidate(inputs, outlook)[0]
+        return choose_candidate(inputs, outlook).candidate
     except NoFeasiblePlan:
         return None
 
@@ -119,7 +119,7 @@ def _usd(hourly: float) -> str:
     return f"${hourly:,.10g}"
 
 
-def _reason(plan: Plan, job: Job, choice: Candidate, best: Rental, hourly_budget_usd: float) -> str:
+def _reason(plan: Plan, choice: Candidate, best: Rental, hourly_budget_usd: float) -> str:
     estimate, cluster = plan.estimate, best.cluster
     score = (
         f"DeepVM at {_usd(hourly_budget_usd)}/h: {cluster} for {_usd(cluster.hourly_usd)}/h "
@@ -129,17 +129,18 @@ def _reason(plan: Plan, job: Job, choice: Candidate, best: Rental, hourly_budget
         f"batch {choice.global_batch:,} keeps {format_percent(estimate.statistical_efficiency)} statistical "
         f"and {format_percent(estimate.parallel_efficiency)} parallel efficiency"
     )
-    return "; ".join([score, kept, *_misses(job, choice)])
+    return "; ".join([score, kept, *_misses(plan)])
 
 
-def _misses(job: Job, choice: Candidate) -> Sequence[str]:
-    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
-    sure = f"at {job.constraints.confidence * 100:g} % confidence"
-    found = []
-    if deadline and choice.hours_limit > deadline:
-        found.append(f"may miss the deadline of {format_hours(deadline)} ({format_hours(choice.hours_limit)} {sure})")
-    if budget and choice.usd_limit > budget:
-        found.append(f"may exceed the budget of {format_usd(budget)} ({format_usd(choice.usd_limit)} {sure})")
+def _misses(plan: Plan) -> Sequence[str]:
+    limits, found = plan.constraints, []
+    deadline, budget = limits.deadline_hours, limits.budget_usd
+    if deadline and deadline.probability < limits.confidence:
+        kept = f"kept with {format_probability(deadline.probability)}"
+        found.append(f"may miss the deadline of {format_hours(deadline.limit)} ({kept})")
+    if budget and budget.probability < limits.confidence:
+        kept = f"kept with {format_probability(budget.probability)}"
+        found.append(f"may exceed the budget of {format_usd(budget.limit)} ({kept})")
     return found
 
 

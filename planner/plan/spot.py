@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from planner.catalog import Catalog
 from planner.job import Job
 from planner.models.configurations import Configurations
 from planner.models.interruption.process import SpotProcess
-from planner.models.interruption.sources import SpotSource
+from planner.models.interruption.sources import SpotHistory, SpotSource
 from planner.models.prediction import Floats, Quantiles
 from planner.models.spot_price import SNAPSHOT_AGE_DAYS
 from planner.plan import schema
@@ -28,10 +28,15 @@ class SpotOutcome:
 
     expected: Candidate  # as the search saw it and all others: to be compared with these
     source: SpotSource
+    history: SpotHistory
     process: SpotProcess
     case: Case
     runs: CaseRuns
     counts_on_fallback: bool
+
+    def finishes(self, confidence: float) -> bool:
+        """Whether so many runs end within a year, after which a simulation gives up."""
+        return float(self.runs.finished.mean()) >= confidence
 
     @property
     def extra_usd_share(self) -> float:
@@ -67,8 +72,10 @@ def simulated(
         price_age_days=SNAPSHOT_AGE_DAYS,
         deadline_hours=job.constraints.deadline_hours,
     )
-    policy = case.policy_table() if job.constraints.on_demand_fallback else None
+    policy = case.policy_table() if candidate.falls_back else None
     runs = simulate_case(case, policy=policy, runs=RUNS if policy is None else RUNS_WITH_POLICY, seed=SEED)
+    # Who gave up has not paid for the job yet: nothing that is cheap.
+    runs = replace(runs, usd=np.where(runs.finished, runs.usd, runs.hours * case.on_demand_hourly_usd))
     confidence = job.constraints.confidence
     found = candidate._replace(
         hours=_quantiles(runs.hours),
@@ -78,7 +85,13 @@ def simulated(
         losses=float(runs.losses.mean()),
     )
     return found, SpotOutcome(
-        expected=candidate, source=source, process=process, case=case, runs=runs, counts_on_fallback=policy is not None
+        expected=candidate,
+        source=source,
+        history=markets.history,
+        process=process,
+        case=case,
+        runs=runs,
+        counts_on_fallback=policy is not None,
     )
 
 

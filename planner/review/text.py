@@ -66,7 +66,7 @@ def choice_text(choice: Choice) -> str:
 
 
 def _or_elsewhere(choice: Choice) -> str:
-    return f" or {len(choice.other_zones)} other zones" if choice.other_zones else ""
+    return f" or {', '.join(choice.other_zones)}" if choice.other_zones else ""
 
 
 def spot_text(plan: Plan) -> str:
@@ -76,12 +76,14 @@ def spot_text(plan: Plan) -> str:
         return ""
     rework = plan.estimate.breakdown.rework / plan.estimate.usd.p50
     minutes = plan.choice.checkpoint_interval_seconds / 60
+    notice = "" if spot.uses_notice else f"; a save of {spot.save_seconds:,.0f} s does not fit the notice"
     fallback = "; counts on scav.policy.json being executed" if spot.counts_on_fallback else ""
     losses, between = plan.estimate.interruptions.mean, format_hours(spot.market.hours_between_losses)
     return (
         f"{losses:.2g} losses expected, one in {between}"
         f" ({spot.market.source}); checkpoint every {minutes:.0f} min; {format_hours(spot.rework_hours)} done again and"
-        f" {format_hours(spot.waiting_hours)} waited, {format_percent(rework)} of the cost; {spot.why}{fallback}"
+        f" {format_hours(spot.waiting_hours)} waited, {format_percent(rework)} of the cost;"
+        f" {spot.why}{notice}{fallback}"
     )
 
 

@@ -82,7 +82,8 @@ def _purchases(
                     continue
                 fixed, spot = base * offer.on_demand_usd + storage, (nodes - base) * (spot_usd or 0.0)
                 terms = _terms(models, offer.interruption_class, nodes - base) if market == "spot" else None
-                hours, usd = _hours_and_usd(models, one, terms, fixed, spot, job.constraints.confidence)
+                most = nodes * offer.on_demand_usd + storage
+                hours, usd = _hours_and_usd(models, one, terms, fixed, spot, most, job.constraints.confidence)
                 split = int(one.gpu_batch[0]), int(one.accumulation_steps[0])
                 yield Row(kind.name, zone, market, nodes, base, *split, hours, usd)
 
@@ -99,7 +100,7 @@ def _terms(models: FittedModels, interruption_class: int | None, spot_nodes: int
     """What losses do to so many spot nodes; that is tested against simulations elsewhere."""
     overheads = models.overheads
     markets = SpotMarkets(
-        history=SpotHistory(), save_seconds=overheads.save_seconds, restart_seconds=overheads.startup_seconds
+        history=SpotHistory(), save_seconds=overheads.save_seconds, restart_seconds=overheads.restart_seconds
     )
     return markets.terms(SpotSource(interruption_class), np.array([spot_nodes]))
 
@@ -116,7 +117,13 @@ def _may_buy(job: Job, kind: InstanceType, market: str, on_demand: int, spot: in
 
 
 def _hours_and_usd(
-    models: FittedModels, one: Configurations, terms: SpotTerms | None, fixed: float, spot: float, confidence: float
+    models: FittedModels,
+    one: Configurations,
+    terms: SpotTerms | None,
+    fixed: float,
+    spot: float,
+    most: float,
+    confidence: float,
 ) -> tuple[float, float]:
     """At the job's confidence; log widths of independent factors add in quadrature."""
     factors = [models.step_time.predict(one), models.convergence.predict(one.global_batch)]
@@ -137,7 +144,7 @@ def _hours_and_usd(
         middle,
         middle * math.exp(math.hypot(math.log(high / middle), dearer[1])),
     )
-    usd = tuple(fixed * mine + spot * theirs for mine, theirs in zip(hours, priced, strict=True))
+    usd = tuple(min(fixed * mine + spot * theirs, most * mine) for mine, theirs in zip(hours, priced, strict=True))
     return _at_confidence(hours, confidence), _at_confidence(usd, confidence)
 
 

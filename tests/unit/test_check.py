@@ -287,3 +287,12 @@ def test_a_broken_top_level_value_never_counts_as_equal_by_accident(key, value):
     except InputError:
         return
     assert key not in ("variables", "configuration", "resource_changes", "prior_state") or not result.equal
+
+
+def test_on_demand_nodes_that_the_deadline_policy_asks_for_are_no_difference():
+    """And only all of them: that is what the policy can ask for."""
+    values = VALUES | {"on_demand_count": PLAN.choice.node_count}
+    assert PLAN.choice.spot_count > 0
+    assert PLAN.constraints.deadline_hours
+    assert compare_values(PLAN, values).equal
+    assert not compare_values(PLAN, VALUES | {"on_demand_count": PLAN.choice.node_count - 1}).equal

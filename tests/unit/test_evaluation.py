@@ -169,7 +169,7 @@ class TestFurtherProbe:
     def test_is_small_enough_to_rent_for_measuring_and_was_not_measured(self) -> None:
         for count in (0, 1, 3, 7):
             inputs, outlook = outlook_of(PROBES[:count])
-            choice, _ = choose_candidate(inputs, outlook)
+            choice, *_ = choose_candidate(inputs, outlook)
             found = further_probe(JOB, CATALOG, outlook.models, outlook.found.finalists, choice)
             assert found is not None
             assert found.nodes <= 4
@@ -179,7 +179,7 @@ class TestFurtherProbe:
 
     def test_costs_at_least_the_start_of_its_cluster(self) -> None:
         inputs, outlook = outlook_of(PROBES)
-        choice, _ = choose_candidate(inputs, outlook)
+        choice, *_ = choose_candidate(inputs, outlook)
         found = further_probe(JOB, CATALOG, outlook.models, outlook.found.finalists, choice)
         assert found is not None
         offers = CATALOG.offers_by_type[found.instance_type]
@@ -194,13 +194,13 @@ class TestFurtherProbe:
         workload = job_file.job.workload.model_copy(update={"target": target})
         job = job_file.job.model_copy(update={"workload": workload})
         inputs, outlook = outlook_of((), JobFile(job=job, file=job_file.file, lines=job_file.lines))
-        choice, _ = choose_candidate(inputs, outlook)
+        choice, *_ = choose_candidate(inputs, outlook)
         found = further_probe(job, CATALOG, outlook.models, outlook.found.finalists, choice)
         assert (found is not None and found.repays) is worthwhile
 
     def test_nothing_to_compare_with_is_nothing_to_probe(self) -> None:
         inputs, outlook = outlook_of(())
-        choice, _ = choose_candidate(inputs, outlook)
+        choice, *_ = choose_candidate(inputs, outlook)
         assert further_probe(JOB, CATALOG, outlook.models, [choice], choice) is None
 
 
@@ -214,7 +214,7 @@ class TestPlan:
 
     def test_says_what_a_probe_would_be_worth(self) -> None:
         inputs, outlook = outlook_of(())
-        choice, _ = choose_candidate(inputs, outlook)
+        choice, *_ = choose_candidate(inputs, outlook)
         found = further_probe(JOB, CATALOG, outlook.models, outlook.found.finalists, choice)
         assert found is not None
         statement = make_plan(inputs, outlook).evidence.statement
@@ -223,7 +223,7 @@ class TestPlan:
     def test_an_objective_in_hours_is_saved_in_hours(self) -> None:
         job_file = load_job(EXAMPLE, {"instance_types": ["*"], "objective": "time", "budget": "$100000"})
         inputs, outlook = outlook_of((), job_file)
-        choice, _ = choose_candidate(inputs, outlook)
+        choice, *_ = choose_candidate(inputs, outlook)
         found = further_probe(job_file.job, CATALOG, outlook.models, outlook.found.finalists, choice)
         assert found is not None
         assert found.gain_usd == pytest.approx(found.gain * choice.usd.p50)
@@ -237,7 +237,7 @@ class TestPlan:
         for slower in np.geomspace(0.5, 4.0, 13):
             rows = [probe(1, row.gpu_batch, row.step_seconds * float(slower), TYPES[1]) for row in PROBES[:3]]
             inputs, outlook = outlook_of(rows, job_file)
-            choice, _ = choose_candidate(inputs, outlook)
+            choice, *_ = choose_candidate(inputs, outlook)
             likely = min(outlook.found.finalists, key=lambda row: row.usd.p50)
             preferred.add((choice.instance_type, likely.instance_type))
         assert ("g6.12xlarge", "g5.12xlarge") in preferred  # close: the measured one

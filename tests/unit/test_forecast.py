@@ -40,7 +40,7 @@ def test_every_finalist_is_evaluated_as_the_search_did() -> None:
 
 def test_the_plan_s_choice_is_predicted_as_the_plan_says() -> None:
     plan = make_plan(INPUTS, OUTLOOK)
-    choice, _ = choose_candidate(INPUTS, OUTLOOK)
+    choice, *_ = choose_candidate(INPUTS, OUTLOOK)
     found = forecast(INPUTS, OUTLOOK, choice)
     for name in ("hours", "step_seconds", "samples"):
         for quantile in ("p05", "p50", "p95"):

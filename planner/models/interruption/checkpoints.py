@@ -10,8 +10,8 @@ import numpy as np
 
 from planner.models.prediction import Floats
 
-# The notice is two minutes; this is left when the signal has reached the script and its step has ended.
-NOTICE_SECONDS = 90.0
+# The notice is two minutes, but torchrun kills a script half a minute after it was told to stop (modules/gpu-cluster).
+NOTICE_SECONDS = 30.0
 # Assumed: losses without a usable notice. Machines break too, and a signal can miss its process.
 UNNOTICED_SHARE = 0.1
 _SHORTEST_INTERVAL_SAVES = 5.0
@@ -45,4 +45,4 @@ def intervals_seconds(save_seconds: float, mean_hours_between_losses: Floats, *,
     between = np.maximum(np.asarray(mean_hours_between_losses, dtype=float), 1e-3) * 3600 / unexpected
     best = np.sqrt(2 * save_seconds * between)
     shortest = max(_SHORTEST_INTERVAL_SAVES * save_seconds, _SHORTEST_INTERVAL_SECONDS)
-    return np.asarray(np.minimum(np.maximum(best, shortest), _LONGEST_INTERVAL_SECONDS))
+    return np.asarray(np.maximum(np.minimum(best, _LONGEST_INTERVAL_SECONDS), shortest))

@@ -73,29 +73,33 @@ def hours_at_hazard(rates: Floats, hazard: Floats) -> Floats:
     return np.asarray(np.interp(hazard, at_edges[rising], AGE_EDGES_HOURS[rising]) + tail)
 
 
-def survival(rates: Floats, hours: Floats) -> Floats:
-    return np.asarray(np.exp(-cumulative_hazard(rates, hours)))
-
-
 def mean_hours(rates: Floats) -> float:
-    return float(_moments(rates)[0])
+    return float(moments_by_row(rates[None])[0][0])
 
 
-def squared_variation(rates: Floats) -> float:
-    """Variance over squared mean: 1 for the exponential law, about 4 here."""
-    mean, square = _moments(rates)
-    return float(square / mean**2 - 1) if np.isfinite(mean) and mean > 0 else 0.0
+def survival_by_row(rates: Floats, hours: float) -> Floats:
+    lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
+    return np.asarray(np.exp(-(rates @ lived)))
 
 
-def _moments(rates: Floats) -> tuple[float, float]:
-    """Mean and mean square of a duration: integrals of survival and of 2 t survival, in closed form by bucket."""
-    if rates[-1] <= 0:
-        return np.inf, np.inf
-    edges = np.append(AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] + 60 / rates[-1])
-    start, width = edges[:-1], np.diff(edges)
-    alive = survival(rates, start)
+def area_by_row(rates: Floats, hours: float) -> Floats:
+    """The mean of a duration that is cut off after these hours."""
+    lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
     risk = np.maximum(rates, 1e-12)
-    ends = np.exp(-risk * width)
+    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates * lived, axis=1)[:, :-1]], axis=1)
+    return np.asarray((np.exp(-before) * -np.expm1(-risk * lived) / risk).sum(axis=1))
+
+
+def moments_by_row(rates: Floats) -> tuple[Floats, Floats]:
+    """Mean and mean square of a duration, for each row; infinite where it never ends."""
+    ages = np.diff(AGE_EDGES_HOURS)
+    risk = np.maximum(rates, 1e-12)
+    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates[:, :-1] * ages, axis=1)], axis=1)
+    alive = np.exp(-before)
+    ends = np.concatenate([np.exp(-risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
+    through = np.concatenate([ends[:, :-1] * (1 + risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
     area = alive * (1 - ends) / risk
-    lever = alive * (1 - ends * (1 + risk * width)) / risk**2
-    return float(area.sum()), float(2 * (start * area + lever).sum())
+    lever = alive * (1 - through) / risk**2
+    mean, square = area.sum(axis=1), 2 * (AGE_EDGES_HOURS * area + lever).sum(axis=1)
+    endless = rates[:, -1] <= 0
+    return np.where(endless, np.inf, mean), np.where(endless, np.inf, square)

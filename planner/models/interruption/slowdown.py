@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from planner.models.interruption.checkpoints import UNNOTICED_SHARE
-from planner.models.interruption.process import AGE_EDGES_HOURS, SpotProcess
+from planner.models.interruption.process import SpotProcess, area_by_row, moments_by_row, survival_by_row
 from planner.models.prediction import Floats, Ints, Prediction
 
 # A gang is lost more often than a node, but far less often than its nodes would be one by one: losses come together.
@@ -21,10 +21,8 @@ from planner.models.prediction import Floats, Ints, Prediction
 LOSS_EXPONENT = 0.25
 RETURN_EXPONENT = -0.05
 # Twice the rates is twice the waste where losses are rare, and far more where long stretches become rare.
-_MORE_ELASTIC = 1.75
-
-_FLAT_HOURS_BETWEEN_LOSSES = 10.0
-_FLAT = Prediction(p05=np.array([1.03]), p50=np.array([1.15]), p95=np.array([1.60]), extrapolated=np.array([False]))
+# Both set by simulations of the pooled process and of the advisor's classes, for 1 to 8 nodes and 3 to 200 hours.
+_MORE_ELASTIC, _OFTEN = 1.4, 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +64,7 @@ class SpotRates:
 
     @property
     def mean_up_hours(self) -> Floats:
-        return _moments(self.loss_per_hour)[0]
+        return moments_by_row(self.loss_per_hour)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +93,11 @@ class SpotBurden:
         restart_hours: float = 0.1,
         saves_on_notice: bool = False,
     ) -> SpotBurden:
-        up, up_square = _moments(rates.loss_per_hour)
-        down, down_square = _moments(rates.return_per_hour)
-        started = _survival(rates.loss_per_hour, restart_hours)
+        up, up_square = moments_by_row(rates.loss_per_hour)
+        down, down_square = moments_by_row(rates.return_per_hour)
+        started = survival_by_row(rates.loss_per_hour, restart_hours)
         rollback = np.asarray(interval_hours, dtype=float) / 2 * started * (UNNOTICED_SHARE if saves_on_notice else 1.0)
-        after_restart = up - _area(rates.loss_per_hour, restart_hours)
+        after_restart = up - area_by_row(rates.loss_per_hour, restart_hours)
         # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
         kept = np.maximum(after_restart - rollback, 0.05 * after_restart)
         endless = np.isinf(up)
@@ -123,19 +121,17 @@ class SpotBurden:
         return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def spot_slowdown(busy_hours: Floats | None = None, burden: SpotBurden | None = None) -> Prediction:
+def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
     """Wall time with spot nodes over wall time without: rework, restarts and waiting for capacity.
 
-    `busy_hours` are steps and saves. Without arguments it is the flat assumption for a job of which nothing is known.
+    `busy_hours` are steps and saves.
     """
-    if busy_hours is None or burden is None:
-        return _FLAT
     mean = burden.hours_per_hour * busy_hours + burden.start_hours
     square = burden.variance_per_hour * busy_hours + burden.start_variance + mean**2
     spared = _chance_of_none(busy_hours, burden)
     hit = np.maximum(1 - spared, 1e-12)
     typical, log_variance = _log_normal(mean / hit, square / hit)
-    elasticity = 1 + _MORE_ELASTIC * burden.hours_per_hour / (1 + burden.hours_per_hour)
+    elasticity = 1 + _MORE_ELASTIC * burden.hours_per_hour / (_OFTEN + burden.hours_per_hour)
     sd = np.hypot(np.sqrt(log_variance), elasticity * np.hypot(burden.loss_log_sd, burden.return_log_sd))
     quantiles = {
         name: 1 + np.where(share > spared, typical * np.exp(sd * ndtri((share - spared) / hit)), 0.0) / busy_hours
@@ -160,34 +156,6 @@ def _log_normal(mean: Floats, square: Floats) -> tuple[Floats, Floats]:
     return mean * np.exp(-log_variance / 2), np.maximum(log_variance, 0.0)
 
 
-def expected_losses(hours: Floats | float, burden: SpotBurden | None = None) -> Floats | float:
-    """How often each run of so many busy hours loses its gang; a flat assumption where nothing is known."""
-    return hours / _FLAT_HOURS_BETWEEN_LOSSES if burden is None else hours * burden.losses_per_hour
-
-
-def _survival(rates: Floats, hours: float) -> Floats:
-    lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
-    return np.asarray(np.exp(-(rates @ lived)))
-
-
-def _area(rates: Floats, hours: float) -> Floats:
-    """The mean of a duration that is cut off after these hours."""
-    lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
-    risk = np.maximum(rates, 1e-12)
-    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates * lived, axis=1)[:, :-1]], axis=1)
-    return np.asarray((np.exp(-before) * -np.expm1(-risk * lived) / risk).sum(axis=1))
-
-
-def _moments(rates: Floats) -> tuple[Floats, Floats]:
-    """Mean and mean square of a duration, for each row; infinite where it never ends."""
-    ages = np.diff(AGE_EDGES_HOURS)
-    risk = np.maximum(rates, 1e-12)
-    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates[:, :-1] * ages, axis=1)], axis=1)
-    alive = np.exp(-before)
-    ends = np.concatenate([np.exp(-risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
-    through = np.concatenate([ends[:, :-1] * (1 + risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
-    area = alive * (1 - ends) / risk
-    lever = alive * (1 - through) / risk**2
-    mean, square = area.sum(axis=1), 2 * (AGE_EDGES_HOURS * area + lever).sum(axis=1)
-    endless = rates[:, -1] <= 0
-    return np.where(endless, np.inf, mean), np.where(endless, np.inf, square)
+def expected_losses(busy_hours: Floats, burden: SpotBurden) -> Floats:
+    """How often each run of so many busy hours loses its gang."""
+    return np.asarray(busy_hours * burden.losses_per_hour)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from planner.catalog import Catalog
 from planner.models.interruption.advisor import process_for_class
 from planner.models.interruption.history import process_from_trace
 from planner.models.interruption.process import SpotProcess
@@ -15,6 +17,7 @@ from planner.models.interruption.traces import Trace
 from planner.models.prediction import Ints
 from planner.units import format_hours
 
+EXPONENT_SD = 0.2  # recordings of 4 and 16 nodes gave loss exponents from 0 to 0.66
 _CLASSES = ("under 5", "5 to 10", "10 to 15", "15 to 20", "over 20")
 
 
@@ -47,7 +50,8 @@ class SpotSource:
             seen = max(min(nodes, trace.size), 1)
             alone = process_from_trace(trace, nodes=seen, age_hours=self.recording.age_hours)
         more = nodes / seen
-        return alone.scaled(loss=more**LOSS_EXPONENT, returns=more**RETURN_EXPONENT)
+        gang = alone.scaled(loss=more**LOSS_EXPONENT, returns=more**RETURN_EXPONENT)
+        return replace(gang, own_loss_log_sd=math.hypot(gang.loss_log_sd, EXPONENT_SD * math.log(more)))
 
     def rates(self, nodes: Ints) -> SpotRates:
         sizes, which = np.unique(nodes, return_inverse=True)
@@ -70,6 +74,11 @@ class SpotHistory:
     """The recordings at hand, by instance type and zone ID."""
 
     recordings: Mapping[tuple[str, str], Recording] = field(default_factory=dict)
+
+    def unknown_to(self, catalog: Catalog) -> list[tuple[str, str]]:
+        """Instance types and zones that nothing is sold in: probably a zone's name instead of its ID."""
+        sold = {(offer.instance_type, zone) for offer in catalog.offers for zone in offer.spot_usd}
+        return sorted(set(self.recordings) - sold)
 
     def source(self, instance_type: str, zone: str, interruption_class: int | None) -> SpotSource:
         recording = self.recordings.get((instance_type, zone))
