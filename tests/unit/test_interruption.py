@@ -22,7 +22,10 @@ from planner.models.interruption.history import process_from_trace
 from planner.models.interruption.pooled import POOLED
 from planner.models.interruption.pooling import pooled_process
 from planner.models.interruption.process import AGES, SpotProcess, cumulative_hazard, hours_at_hazard, mean_hours
+from planner.models.interruption.sources import SpotSource
 from planner.models.interruption.traces import Trace, parse_trace
+from planner.models.spot_runs.monte_carlo import simulate
+from planner.models.spot_runs.work import SpotWork
 
 rates = st.lists(st.floats(0.01, 5.0), min_size=AGES, max_size=AGES).map(np.array)
 scales = st.floats(0.05, 4.0)
@@ -187,3 +190,19 @@ class TestSlowdown:
     def test_columns_and_single_processes_agree(self, loss: np.ndarray, returns: np.ndarray) -> None:
         process = SpotProcess(loss_per_hour=loss, return_per_hour=returns)
         assert SpotRates.of(process).mean_up_hours[0] == pytest.approx(process.mean_up_hours, rel=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [1, 8])
+@pytest.mark.parametrize("interruption_class", [None, 1, 3])
+@pytest.mark.parametrize("hours", [12.0, 100.0])
+def test_what_the_search_compares_is_near_what_the_plan_simulates(
+    interruption_class: int | None, nodes: int, hours: float
+) -> None:
+    """With what is not known of the rates: that is most of the p95."""
+    gang = SpotSource(interruption_class).gang(nodes)
+    work = SpotWork(work_hours=hours, interval_hours=0.3, restart_hours=0.1, uses_notice=True)
+    found = simulate(work, gang, 20_000, seed=1).hours / (hours + 0.1)
+    burden = SpotBurden.of(SpotRates.of(gang), interval_hours=0.3, restart_hours=0.1, saves_on_notice=True)
+    closed = spot_slowdown(np.array([hours]), burden)
+    assert closed.p50[0] == pytest.approx(np.quantile(found, 0.5), rel=0.2)
+    assert 0.8 < closed.p95[0] / np.quantile(found, 0.95) < 1.5

@@ -159,7 +159,7 @@ def test_a_job_that_cannot_be_is_refused_on_one_line(change: dict[str, float], s
 
 
 def test_a_save_longer_than_the_notice_is_not_counted_on() -> None:
-    assert day(save_hours=60 / 3600, uses_notice=True).saves_on_notice
+    assert day(save_hours=20 / 3600, uses_notice=True).saves_on_notice
     assert not day(save_hours=300 / 3600, uses_notice=True).saves_on_notice
 
 

@@ -12,11 +12,6 @@ def on_demand_only(moment: Moment) -> Ints:
     return np.full(len(moment.work_left), ON_DEMAND)
 
 
-def spot_only(moment: Moment) -> Ints:
-    """However late it gets."""
-    return np.asarray(np.where(moment.up, SPOT, IDLE))
-
-
 def greedy(world: World) -> Policy:
     """Spot whenever it is there, else wait, until only on-demand can still make it."""
 

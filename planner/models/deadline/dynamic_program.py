@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.models.deadline.grid import with_more_work
 from planner.models.deadline.table import STATES, PolicyTable
 from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, World
 from planner.models.interruption.process import AGE_EDGES_HOURS, AGES, SpotProcess
@@ -21,7 +22,7 @@ def solve(
 ) -> PolicyTable:
     """One table serves every deadline up to the longest, since time left is part of the state."""
     step = world.step_hours
-    units = round((float(np.max(world.work_hours)) + 2 * world.interval_hours) / step)
+    units = max(round((float(np.max(world.work_hours)) + 2 * world.interval_hours) / step), 1)
     left = np.asarray(np.arange(units + 1) * step, dtype=np.float64)
     chain = market_chain(process, step)
     value = np.full((3, STATES, units + 1), _TOO_LATE)
@@ -74,17 +75,17 @@ def _one_step_earlier(
     step, restart = world.step_hours, world.restart_hours
     expected = chain @ value  # by mode, then state before the step, then work
     for age, rollback in enumerate(_rollbacks(world)):  # whoever ran on spot and finds it gone has also lost work
-        lost = _with_more_work(value[IDLE, AGES], rollback, step)
+        lost = with_more_work(value[IDLE, AGES], rollback / step)
         expected[SPOT, age] = chain[age, :AGES] @ value[SPOT, :AGES] + chain[age, AGES] * lost
     slack = time_left - left
     wait = np.where(slack >= step + restart + margin_hours, step * world.idle_share + expected[IDLE], _TOO_LATE)
-    spot_on = step * world.spot_share + _with_more_work(expected[SPOT], -step, step)
+    spot_on = step * world.spot_share + with_more_work(expected[SPOT], -1)
     spot_on = np.where(slack >= world.interval_hours + restart + margin_hours, spot_on, _TOO_LATE)
-    spot_new = step * world.spot_share + _with_more_work(expected[SPOT], restart - step, step)
+    spot_new = step * world.spot_share + with_more_work(expected[SPOT], restart / step - 1)
     spot_new = np.where(slack >= step + restart + margin_hours, spot_new, _TOO_LATE)
     spot_on[AGES:], spot_new[AGES:] = np.inf, np.inf
-    demand_on = step + _with_more_work(expected[ON_DEMAND], -step, step)
-    demand_new = step + _with_more_work(expected[ON_DEMAND], restart - step, step)
+    demand_on = step + with_more_work(expected[ON_DEMAND], -1)
+    demand_new = step + with_more_work(expected[ON_DEMAND], restart / step - 1)
     other = np.stack([np.minimum(wait, spot_new), np.minimum(wait, spot_on), np.minimum(wait, spot_new)])
     demand = np.stack([demand_new, demand_new, demand_on])
     on_demand = (demand < other) & (left > 0)
@@ -99,11 +100,3 @@ def _rollbacks(world: World) -> list[float]:
     done = np.append(np.maximum(middles - world.restart_hours, 0.0), np.inf)
     capped = np.minimum(done, world.interval_hours)
     return [float(hours * (1 - hours / (2 * world.interval_hours))) for hours in capped]
-
-
-def _with_more_work(value: Floats, hours: float, step_hours: float) -> Floats:
-    """The value at work left plus `hours`, between the points of the grid."""
-    places = np.clip(np.arange(value.shape[-1]) + hours / step_hours, 0, value.shape[-1] - 1)
-    below = np.minimum(places.astype(np.int64), value.shape[-1] - 2)
-    part = places - below
-    return np.asarray(value[..., below] * (1 - part) + value[..., below + 1] * part)

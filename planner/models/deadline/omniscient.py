@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.models.deadline.grid import with_more_work
 from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, World
 from planner.models.prediction import Flags, Floats
 
 
-def omniscient_cost(world: World, up: Flags, deadline_hours: float, prices: Floats | None = None) -> Floats:
+def omniscient_cost(
+    world: World,
+    up: Flags,
+    deadline_hours: float,
+    prices: Floats | None = None,
+    idle_prices: Floats | None = None,
+) -> Floats:
     """For each run (a row of `up`), in hours of on-demand. Infinite when even on-demand would be late."""
     steps = round(deadline_hours / world.step_hours)
     whole = np.maximum(np.round(np.asarray(world.work_hours) / world.step_hours), 1)
@@ -24,23 +31,26 @@ def omniscient_cost(world: World, up: Flags, deadline_hours: float, prices: Floa
     for step in reversed(range(steps)):
         here = up[:, step, None]
         spot = world.spot_share if prices is None else prices[:, step, None]
-        lost = _with_more_work(cost[IDLE], world.interval_hours / 2 / world.step_hours)
+        idle = world.idle_share if idle_prices is None else idle_prices[:, step, None]
+        lost = with_more_work(cost[IDLE], world.interval_hours / 2 / world.step_hours)
         gone = ~up[:, step + 1, None] if step + 1 < up.shape[1] else np.zeros_like(here)
         cost[SPOT] = np.where(gone, lost, cost[SPOT])
         cost[:, :, 0] = 0.0
-        cost = _one_step_earlier(world, cost, here, spot, restart)
+        cost = _one_step_earlier(world.step_hours, cost, here, (idle, spot), restart)
     return np.asarray(cost[IDLE, np.arange(len(up)), work])
 
 
-def _one_step_earlier(world: World, cost: Floats, up: Flags, spot: Floats | float, restart: int) -> Floats:
-    """`cost` after this step, by what was rented in it."""
-    step_hours = world.step_hours
+def _one_step_earlier(
+    step_hours: float, cost: Floats, up: Flags, prices: tuple[Floats | float, Floats | float], restart: int
+) -> Floats:
+    """`cost` after this step, by what was rented in it; `prices` of waiting and of spot."""
+    idle, spot = prices
     spot_on = step_hours * spot + _after(cost[SPOT], 1)
     spot_new = step_hours * spot + _after(cost[SPOT], 1 - restart)
     spot_on, spot_new = np.where(up, spot_on, np.inf), np.where(up, spot_new, np.inf)
     demand_on = step_hours + _after(cost[ON_DEMAND], 1)
     demand_new = step_hours + _after(cost[ON_DEMAND], 1 - restart)
-    wait = step_hours * world.idle_share + cost[IDLE]
+    wait = step_hours * idle + cost[IDLE]
     earlier = np.empty_like(cost)
     earlier[IDLE] = np.minimum(np.minimum(wait, spot_new), demand_new)
     earlier[SPOT] = np.minimum(np.minimum(wait, np.minimum(spot_on, spot_new)), demand_new)
@@ -60,11 +70,3 @@ def _after(cost: Floats, units: int) -> Floats:
     else:
         shifted[:, :units] = cost[:, -units:]
     return shifted
-
-
-def _with_more_work(cost: Floats, units: float) -> Floats:
-    """Between the points of the grid, and never beyond the whole job, so that the limit stays a limit."""
-    whole = int(units)
-    places = np.arange(cost.shape[1]) + whole
-    low, high = (cost[:, np.minimum(places + more, cost.shape[1] - 1)] for more in (0, 1))
-    return np.asarray(low if units == whole else low + (units - whole) * (high - np.where(np.isinf(high), 0.0, low)))

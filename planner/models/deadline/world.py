@@ -72,10 +72,14 @@ def act(
     deadline_hours: float,
     seed: int,
     prices: Floats | None = None,
+    idle_prices: Floats | None = None,
+    told_work_hours: float | None = None,
 ) -> Outcome:
     """`up` has a row per run and a column per step; a run that is late goes on with on-demand until it is done.
 
-    `prices` are spot over on-demand for each run and step, where they are not the world's constant share.
+    `prices` are spot over on-demand for each run and step, where they are not the world's constant share, and
+    `idle_prices` those of waiting. Without `told_work_hours` the policy knows each run's own work; with it the policy
+    knows what was done and is told that this is all there is to do, and, of a run that has done it, one step more.
     """
     runs, steps = up.shape
     generator = np.random.default_rng(seed)
@@ -96,7 +100,10 @@ def act(
         losses += lost
         mode = np.where(lost, IDLE, mode)
         passed = step * world.step_hours
-        chosen = policy(Moment(left, deadline_hours - passed, here, age, mode))
+        told = left
+        if told_work_hours is not None:
+            told = np.maximum(told_work_hours - (world.work_hours - left), world.step_hours)
+        chosen = policy(Moment(told, deadline_hours - passed, here, age, mode))
         chosen = np.where((chosen == SPOT) & ~here, IDLE, chosen)
         fresh = chosen != mode
         restart = np.where(fresh, world.restart_hours, restart)
@@ -110,10 +117,12 @@ def act(
         done = going & (left <= 1e-9)
         spent = np.where(done, waited + worked, world.step_hours)
         spot = world.spot_share if prices is None else prices[:, step]
-        cost += np.where(going, spent * np.choose(mode, [world.idle_share, spot, 1.0]), 0.0)
+        idling = world.idle_share if idle_prices is None else idle_prices[:, step]
+        cost += np.where(going, spent * np.choose(mode, [idling, spot, 1.0]), 0.0)
         hours = np.where(done, passed + spent, hours)
         age, before = age + world.step_hours, here
     late = np.isinf(hours)
-    cost = np.where(late, cost + left + world.restart_hours, cost)
-    hours = np.where(late, steps * world.step_hours + left + world.restart_hours, hours)
+    rest = left + np.where(mode == ON_DEMAND, restart, world.restart_hours)
+    cost = np.where(late, cost + rest, cost)
+    hours = np.where(late, steps * world.step_hours + rest, hours)
     return Outcome(cost, hours, hours > deadline_hours + 1e-6, losses, waiting)
