@@ -1,13 +1,17 @@
 """The physical form of a step on one node type, and what its parameters usually are.
 
-    work  = e^scale · [(f + (1-f)(m/m0)^p)^4 + e^(4·floor)]^(1/4) · (1 + contention · (g-1)^q)
+    work  = e^scale · (f + (1-f)(m/m0)^p) · (1 + contention · (g-1)^q)   of the GPU
+    host  = e^(scale + floor) · (m/m0)^h                                 starting its kernels, feeding it
     link  = l · (g-1)^s    or    l · (2(g-1)/g)^s                        inside a node
-    net   = r · 2(N-1)/N · (1 + d·log2(N/2)) · g^x · e^(pair)            between nodes
-    step  = (work^c + (link + net)^c)^(1/c)                              c says how much of the shorter hides
+    net   = r · 2(N-1)/N · (1 + d·log2(N/2)) · g^x · (k/g)^y · e^(pair)  between nodes
+    wait  = w · work  from three nodes on                                for the slowest of them
+    busy  = (work^c + (link + net + wait)^c)^(1/c)                       c says how much of the shorter hides
+    step  = (busy^8 + host^8)^(1/8)                                      the longer of the two, nearly
 
-m samples per GPU, g GPUs on the fullest node, N nodes. The two laws of the link stand for a shared bus (every GPU adds
-its traffic) and a ring (which saturates); few probes cannot tell them apart, so both are fitted and averaged. Two
-nodes have a factor of their own (`pair`, `pair_alone` with one GPU each): on Ethernet a pair is slower than three.
+m samples per GPU, g GPUs on the fullest node, k on the average one, N nodes. A host that is slower than its GPUs hides
+their communication too. The two laws of the link stand for a shared bus (every GPU adds its traffic) and a ring (which
+saturates); few probes cannot tell them apart, so both are fitted and averaged. Two nodes have a factor of their own
+(`pair`, `pair_alone` with one GPU each): on Ethernet a pair is slower than three.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ class Parameters(NamedTuple):
 
     scale: float  # log seconds of work at the reference batch
     fixed: float  # log-odds of the share that does not grow with the batch
-    floor: float  # log of the host's part over the scale
+    floor: float  # log of the host's time over the scale
     contention: float  # log
     link: float  # log seconds
     network: float  # log seconds
@@ -38,16 +42,24 @@ class Parameters(NamedTuple):
     width_power: float  # x
     overlap: float  # log-odds of c within 1..10
     pair_alone: float
+    evenness: float  # y
+    wait: float  # log of w
+    host_growth: float  # h
 
 
 NAMES = Parameters._fields
 COUNT = len(NAMES)
 SECONDS = [NAMES.index(name) for name in ("scale", "link", "network")]  # shift with the unit of time
+WAITING = [NAMES.index(name) for name in ("link", "network", "wait")]  # the sizes of communication
 SHAPES = [NAMES.index(name) for name in ("link_power", "growth", "pair", "width_power", "pair_alone")]
+# How communication grows with the GPUs of a node: alike on most node types, but far from it on a few.
+LONG_TAILED = [NAMES.index(name) for name in ("link_power", "width_power", "evenness")]
 LAWS = ("bus", "ring")
 
 # A free batch exponent runs away where the batch is extrapolated.
-LARGEST_BATCH_POWER = 0.3
+BATCH_POWERS = (-0.3, 0.15)
+HOST_GROWTHS = (0.0, 0.3)
+HOST_SHARPNESS = 8.0
 _SMALLEST = 1e-12
 
 
@@ -76,18 +88,21 @@ def _prior(law: str, **parameters: tuple[float, float]) -> Prior:
 _COMMON = {
     "scale": (0.0, 1.0),
     "fixed": (0.0, 2.5),
-    "floor": (-1.2, 1.0),
+    "floor": (-1.0, 1.0),
     "contention": (-5.0, 1.0),
     "link": (-2.2, 1.2),
     "network": (-1.1, 1.5),
-    "batch_power": (0.0, 0.15),
+    "batch_power": (0.0, 0.1),
     "contention_power": (-0.2, 0.3),
-    "link_power": (-0.35, 0.45),
-    "growth": (-2.0, 0.5),
+    "link_power": (-0.4, 0.45),
+    "growth": (-2.1, 0.55),
     "pair": (0.1, 0.5),
-    "width_power": (-0.15, 0.35),
+    "width_power": (-0.25, 0.35),
     "overlap": (-2.5, 1.0),
-    "pair_alone": (0.0, 0.3),
+    "pair_alone": (0.15, 0.3),
+    "evenness": (0.35, 0.4),
+    "wait": (-4.0, 1.2),
+    "host_growth": (0.03, 0.05),
 }
 DEFAULT_PRIORS = (
     _prior("bus", **_COMMON),
@@ -108,6 +123,9 @@ _VAGUE = {
     "width_power": (0.0, 0.5),
     "overlap": (-2.0, 1.5),
     "pair_alone": (0.0, 0.5),
+    "evenness": (0.0, 0.6),
+    "wait": (-4.0, 1.5),
+    "host_growth": (0.05, 0.1),
 }
 VAGUE_PRIORS = (
     _prior("bus", **_VAGUE),
@@ -118,33 +136,43 @@ VAGUE_PRIORS = (
 class Terms(NamedTuple):
     work: Floats
     sync: Floats
+    host: Floats
 
 
 def log_step(theta: Floats, placements: Placements, reference_batch: float, law: str) -> tuple[Floats, Floats]:
-    """Log seconds of the step, and of its work alone."""
-    work, sync = terms(theta, placements, reference_batch, law)
-    overlap = 1 + 9 / (1 + np.exp(-theta[NAMES.index("overlap")]))
-    longer = np.maximum(work, sync)
-    shorter = np.maximum(np.minimum(work, sync), _SMALLEST * longer)
-    return np.log(longer) + np.log1p((shorter / longer) ** overlap) / overlap, np.log(work)
+    """Log seconds of the step, and of what is left of it without the communication that does not hide behind work."""
+    work, sync, host = terms(theta, placements, reference_batch, law)
+    busy = _longer(work, sync, 1 + 9 / (1 + np.exp(-theta[NAMES.index("overlap")])))
+    step = _longer(busy, host, HOST_SHARPNESS)
+    return np.log(step), np.log(step - (busy - work))
 
 
 def terms(theta: Floats, placements: Placements, reference_batch: float, law: str) -> Terms:
-    """Seconds of work and of communication, before one hides behind the other."""
+    """Seconds of work, of communication and of the host, before one hides behind the other."""
     p = Parameters(*theta)
     nodes, widest = placements.nodes.astype(float), placements.widest.astype(float)
     others = widest - 1
+    batch = placements.gpu_batch / reference_batch
     share = 1 / (1 + np.exp(-p.fixed))
-    power = np.exp(np.clip(p.batch_power, -LARGEST_BATCH_POWER, LARGEST_BATCH_POWER))
-    samples = share + (1 - share) * (placements.gpu_batch / reference_batch) ** power
-    work = np.exp(p.scale) * (samples**4 + np.exp(4 * p.floor)) ** 0.25
-    work = work * (1 + np.exp(p.contention) * others ** np.exp(p.contention_power)) * placements.accumulation_steps
+    samples = share + (1 - share) * batch ** np.exp(np.clip(p.batch_power, *BATCH_POWERS))
+    work = np.exp(p.scale) * samples * placements.accumulation_steps
+    work = work * (1 + np.exp(p.contention) * others ** np.exp(p.contention_power))
+    host = np.exp(p.scale + p.floor) * batch ** np.clip(p.host_growth, *HOST_GROWTHS) * placements.accumulation_steps
     crowd = others if law == "bus" else 2 * others / widest
     link = np.where(others > 0, np.exp(p.link) * crowd ** np.exp(p.link_power), 0.0)
     pair = np.where(widest > 1, p.pair, p.pair_alone) * (nodes == 2)
     growth = 1 + np.exp(p.growth) * np.log2(np.maximum(nodes, 2) / 2)
-    network = np.exp(p.network + pair) * 2 * (nodes - 1) / nodes * growth * widest**p.width_power
-    return Terms(work, link + network)
+    width = widest**p.width_power * (placements.workers / nodes / widest) ** p.evenness
+    network = np.exp(p.network + pair) * 2 * (nodes - 1) / nodes * growth * width
+    wait = np.exp(p.wait) * work * (nodes > 2)
+    return Terms(work, link + network + wait, host)
+
+
+def _longer(one: Floats, other: Floats, power: float) -> Floats:
+    """A little more than the larger of two: the sum at power one, the maximum at an infinite one."""
+    longer = np.maximum(one, other)
+    shorter = np.maximum(np.minimum(one, other), _SMALLEST * longer)
+    return np.asarray(longer * (1 + (shorter / longer) ** power) ** (1 / power))
 
 
 def gradients(theta: Floats, placements: Placements, reference_batch: float, law: str) -> tuple[Floats, Floats]:

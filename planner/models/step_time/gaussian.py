@@ -23,7 +23,7 @@ SIZE_SD = 0.6
 # Distances over which deviations are alike, in doublings: nodes, widest, GPUs per node, batch.
 SYNC_REACH = np.array([1.2, 1.8, 1.8, 3.0])
 WORK_REACH = np.array([np.inf, 1.5, np.inf, 2.0])
-PLACEMENT_REACH = 4.0
+PLACEMENT_REACH = 2.0
 LEAST_ELASTICITY = 0.5  # communication that seems hidden still shows now and then
 TAIL = 4.0  # degrees of freedom of a Student-t: how soon an odd window loses its say
 MOST_ROWS = 600

@@ -42,8 +42,8 @@ def left_out_scores(
     rows: MeasuredRows, posterior: Posterior, priors: Sequence[Prior], gaussian: GaussianResidual
 ) -> Floats:
     """|error| / standard deviation of every row, its placement left out."""
-    best = int(np.argmax(posterior.weights))
-    fit, prior = posterior.fits[best], priors[best].shifted(posterior.reference_log_seconds)
+    fit = posterior.best()
+    prior = next(one for one in priors if one.law == fit.law).shifted(posterior.reference_log_seconds)
     slope, _ = gradients(fit.theta, rows.placements, posterior.reference_batch, fit.law)
     where = coordinates(posterior, rows.placements)
     covariance = gaussian.covariance(where) + (slope * prior.sd**2) @ slope.T

@@ -24,6 +24,8 @@ from planner.models.step_time.rows import MeasuredRows, Placements
 FEWEST_FOREST_ROWS = 25  # with fewer, trees repeat single probes
 FOREST_SHARE = 0.5
 TREES = 60
+# How far the left-out scores of probes stretch an interval says little far away from all of them.
+LEAST_STRETCH_AWAY = 1.25
 SEED = 0
 
 
@@ -51,7 +53,9 @@ class NodeTypeModel:
             correction = (1 - share) * near + share * trees
         # Probes nearby vouch for the physical parameters too.
         doubt = self.posterior.variance(placements) * np.clip(left / before, 0.05, 1.0)
-        return physical + correction, self.stretch * np.sqrt(left + self.gaussian.noise(where) + doubt)
+        away = np.clip(left / before, 0.0, 1.0)
+        stretch = self.stretch + away * max(LEAST_STRETCH_AWAY - self.stretch, 0.0)
+        return physical + correction, stretch * np.sqrt(left + self.gaussian.noise(where) + doubt)
 
     def predict(self, placements: Placements) -> Prediction:
         median, sd = self.log_step(placements)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.models.prediction import Floats
-from planner.models.step_time.form import LAWS, NAMES, SECONDS, SHAPES, Prior
+from planner.models.step_time.form import NAMES, SECONDS, SHAPES, Prior
 from planner.models.step_time.posterior import Posterior
 
 # Spread between jobs that is assumed even where their estimates agree.
@@ -67,7 +67,7 @@ def _of_population(history: Sequence[Posterior], prior: Prior) -> Prior:
 
 def _estimates(history: Sequence[Posterior], prior: Prior, index: int) -> tuple[Floats, Floats, Floats]:
     """Each job's value, its variance, and how much of it came from measurements rather than from the prior."""
-    fits = [posterior.fits[LAWS.index(prior.law)] for posterior in history]
+    fits = [posterior.best(prior.law) for posterior in history]
     seconds = np.array([posterior.reference_log_seconds for posterior in history])
     value = np.array([fit.theta[index] for fit in fits]) - (seconds if index in SECONDS else 0.0)
     variance = np.array([fit.covariance[index, index] for fit in fits])

@@ -1,8 +1,10 @@
 """The physical form fitted as a posterior: both laws, averaged by how well each explains the measurements.
 
-Unidentified parameters stay at their prior. Errors count robustly (pseudo-Huber): a window taken while the machine was
-busy must not bend the fit. Many rows of one campaign repeat each other's peculiarities, so that their common weight is
-limited; what they know beyond that is left to the residual.
+Each law is fitted twice, taking the GPU or its host for the slower one at first. Where that ends in two explanations of
+the same measurements, both stay: they differ most where nothing was measured. Unidentified parameters stay at their
+prior. Errors count robustly (pseudo-Huber): a window taken while the machine was busy must not bend the fit. Many rows
+of one campaign repeat each other's peculiarities, so that their common weight is limited; what they know beyond that is
+left to the residual.
 """
 
 from __future__ import annotations
@@ -13,22 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.models.prediction import Floats
-from planner.models.step_time.form import SECONDS, Prior, gradients, log_step, terms
+from planner.models.step_time.form import LONG_TAILED, NAMES, WAITING, Prior, gradients, log_step
 from planner.models.step_time.rows import MeasuredRows, Placements
 
 STEP_SD = 0.09
 WORK_SD = 0.07
 ROBUST = 0.7  # where the pseudo-Huber loss turns linear, in standard deviations
+PRIOR_ROBUST = 1.5  # the same for parameters that are far from usual now and then
+HOST_BOUND = 0.7  # log of the host's time over the GPU's where the second fit starts
+SAME = 0.1  # fits that end this close, in standard deviations of the prior, are one
 EFFECTIVE_ROWS = 80.0
 MOST_DOUBT = 3.0
 MOST_ROWS = 600
-EVIDENCE_SHARE = 0.3  # the evidence of correlated rows, tempered
+EVIDENCE_SHARE = 0.5  # the evidence of correlated rows, tempered
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LawFit:
-    """One law's most plausible parameters and their covariance."""
+    """Parameters of one law that explain the measurements better than any near them, and their covariance."""
 
     law: str
     theta: Floats
@@ -38,7 +43,7 @@ class LawFit:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """The average of the laws."""
+    """The average of the laws and of their explanations."""
 
     fits: tuple[LawFit, ...]
     weights: Floats
@@ -49,7 +54,7 @@ class Posterior:
         return np.asarray(self.weights @ self._each(placements))
 
     def variance(self, placements: Placements) -> Floats:
-        """Of the logarithm: inside each law, and between them."""
+        """Of the logarithm: inside each explanation, and between them."""
         each = self._each(placements)
         mean = self.weights @ each
         total = np.zeros(len(placements))
@@ -64,7 +69,7 @@ class Posterior:
         total = np.zeros(len(placements))
         for weight, fit in zip(self.weights, self.fits, strict=True):
             moved = fit.theta.copy()
-            moved[SECONDS[1:]] += 1e-4
+            moved[WAITING] += 1e-4
             more = log_step(moved, placements, self.reference_batch, fit.law)[0]
             total += weight * (more - log_step(fit.theta, placements, self.reference_batch, fit.law)[0]) / 1e-4
         return total
@@ -73,9 +78,13 @@ class Posterior:
         """Work over the whole step."""
         share = np.zeros(len(placements))
         for weight, fit in zip(self.weights, self.fits, strict=True):
-            step = np.exp(log_step(fit.theta, placements, self.reference_batch, fit.law)[0])
-            share += weight * terms(fit.theta, placements, self.reference_batch, fit.law).work / step
+            step, work = log_step(fit.theta, placements, self.reference_batch, fit.law)
+            share += weight * np.exp(work - step)
         return np.minimum(share, 1.0)  # not one and the last bit of a rounding
+
+    def best(self, law: str | None = None) -> LawFit:
+        """The most plausible explanation, of any law or of one."""
+        return min((fit for fit in self.fits if law in (None, fit.law)), key=lambda fit: fit.cost)
 
     def _each(self, placements: Placements) -> Floats:
         return np.stack([log_step(fit.theta, placements, self.reference_batch, fit.law)[0] for fit in self.fits])
@@ -85,7 +94,7 @@ def fit_posterior(rows: MeasuredRows, priors: Sequence[Prior]) -> Posterior:
     """`priors`: one for each law, in seconds relative to the work at the reference batch."""
     reference, seconds = reference_point(rows)
     rows = spread_subset(rows, MOST_ROWS, SEED)
-    fits = tuple(_fit_law(rows, prior.shifted(seconds), reference) for prior in priors)
+    fits = tuple(fit for prior in priors for fit in _fit_law(rows, prior.shifted(seconds), reference))
     cost = np.array([fit.cost for fit in fits])
     weight = np.exp(-EVIDENCE_SHARE * (cost - cost.min()))
     return Posterior(fits, weight / weight.sum(), reference, seconds)
@@ -107,7 +116,7 @@ def spread_subset(rows: MeasuredRows, most: int, seed: int) -> MeasuredRows:
     return rows.at(np.sort(np.random.default_rng(seed).permutation(len(rows))[:most]))
 
 
-def _fit_law(rows: MeasuredRows, prior: Prior, reference: float) -> LawFit:
+def _fit_law(rows: MeasuredRows, prior: Prior, reference: float) -> list[LawFit]:
     from scipy.optimize import least_squares
 
     crowding = np.sqrt(np.maximum(1.0, rows.weight.sum() / EFFECTIVE_ROWS) / rows.weight)
@@ -122,22 +131,44 @@ def _fit_law(rows: MeasuredRows, prior: Prior, reference: float) -> LawFit:
         return np.asarray((np.concatenate((step, work[has_work])) - target) / scale)
 
     def residuals(theta: Floats) -> Floats:
-        return np.concatenate((_robust(errors(theta))[0], (theta - prior.mean) / prior.sd))
+        return np.concatenate((_robust(errors(theta), ROBUST)[0], _from_prior(theta, prior)[0]))
 
     def jacobian(theta: Floats) -> Floats:
         step, work = gradients(theta, rows.placements, reference, prior.law)
         slope = np.concatenate((step, work[has_work])) / scale[:, None]
-        return np.concatenate((slope * _robust(errors(theta))[1][:, None], np.diag(1 / prior.sd)))
+        slope = slope * _robust(errors(theta), ROBUST)[1][:, None]
+        return np.concatenate((slope, np.diag(_from_prior(theta, prior)[1] / prior.sd)))
 
-    found = least_squares(residuals, prior.mean, jac=jacobian, max_nfev=60, xtol=1e-4, ftol=1e-5)
-    curvature = jacobian(found.x)
-    covariance = np.asarray(np.linalg.inv(curvature.T @ curvature))
-    return LawFit(prior.law, np.asarray(found.x), covariance, float(found.cost))
+    fits: list[LawFit] = []
+    for start in (prior.mean, _host_bound(prior)):
+        found = least_squares(residuals, start, jac=jacobian, max_nfev=60, xtol=1e-4, ftol=1e-5)
+        curvature = jacobian(found.x)
+        covariance = np.asarray(np.linalg.inv(curvature.T @ curvature))
+        fit = LawFit(prior.law, np.asarray(found.x), covariance, float(found.cost))
+        if all((np.abs(fit.theta - other.theta) > SAME * prior.sd).any() for other in fits):
+            fits.append(fit)
+    return fits
 
 
-def _robust(errors: Floats) -> tuple[Floats, Floats]:
+def _host_bound(prior: Prior) -> Floats:
+    """The prior's mean, but that the host takes longer than the GPU."""
+    start = prior.mean.copy()
+    start[NAMES.index("scale")] -= HOST_BOUND
+    start[NAMES.index("floor")] = HOST_BOUND
+    return start
+
+
+def _from_prior(theta: Floats, prior: Prior) -> tuple[Floats, Floats]:
+    """How far the parameters are from usual, in standard deviations, and the derivative by them."""
+    far = (theta - prior.mean) / prior.sd
+    slope = np.ones_like(far)
+    far[LONG_TAILED], slope[LONG_TAILED] = _robust(far[LONG_TAILED], PRIOR_ROBUST)
+    return far, slope
+
+
+def _robust(errors: Floats, bend: float) -> tuple[Floats, Floats]:
     """The number whose square is the pseudo-Huber loss, and its derivative."""
-    stretch = np.sqrt(1 + (errors / ROBUST) ** 2)
-    size = ROBUST * np.sqrt(2 * (stretch - 1))
+    stretch = np.sqrt(1 + (errors / bend) ** 2)
+    size = bend * np.sqrt(2 * (stretch - 1))
     slope = np.divide(np.abs(errors), stretch * size, out=np.ones_like(errors), where=size > 1e-6)
     return np.sign(errors) * size, slope
