@@ -16,6 +16,7 @@ from planner.models.interruption.checkpoints import intervals_seconds, saved_in_
 from planner.models.interruption.slowdown import SpotBurden, spot_slowdown
 from planner.models.interruption.sources import SpotHistory, SpotSource
 from planner.models.prediction import Floats, Ints, Prediction
+from planner.models.spot_runs.work import SURVIVING_SHARE
 
 _MORE_BASES = (0.25, 0.5, 0.75)  # of the nodes; between them hours and dollars hardly differ
 
@@ -45,17 +46,21 @@ class SpotTerms:
 
     interval_seconds: Floats
     save_share: Floats
+    unpaid_share: Floats  # of the hours that losses add
     burden: SpotBurden
 
     def at(self, rows: Ints) -> SpotTerms:
         return SpotTerms(
-            interval_seconds=self.interval_seconds[rows], save_share=self.save_share[rows], burden=self.burden.at(rows)
+            interval_seconds=self.interval_seconds[rows],
+            save_share=self.save_share[rows],
+            unpaid_share=self.unpaid_share[rows],
+            burden=self.burden.at(rows),
         )
 
     def slowdown(self, busy_hours: Floats) -> tuple[Prediction, Prediction]:
         """Wall hours over busy hours; and the same for the hours in which spot nodes are paid."""
         wall = spot_slowdown(busy_hours, self.burden)
-        return wall, wall.scaled(1 - self.burden.waiting_share, shift=self.burden.waiting_share)
+        return wall, wall.scaled(1 - self.unpaid_share, shift=self.unpaid_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,13 @@ class SpotMarkets:
             restart_hours=self.restart_seconds / 3600,
             saves_on_notice=self.saves_on_notice,
         )
-        return SpotTerms(interval_seconds=interval, save_share=self.save_seconds / interval, burden=burden)
+        survivors = np.where(spot_nodes > 1, SURVIVING_SHARE, 0.0)
+        return SpotTerms(
+            interval_seconds=interval,
+            save_share=self.save_seconds / interval,
+            unpaid_share=burden.waiting_share * (1 - survivors),
+            burden=burden,
+        )
 
 
 def fallen_back(

@@ -9,11 +9,15 @@ import click
 
 from planner.cli.options import json_option, workspace_argument
 
+_NO_TIME = {"0", "0s", "0m", "0min", "0h", "0d"}
+
 
 @click.command("policy")
 @workspace_argument
 @click.option(
-    "--work-left", required=True, help="What is left to do, as hours of the whole cluster without losses: 12h."
+    "--work-left",
+    required=True,
+    help="What may be left at most (p95), as hours of the whole cluster without losses: 12h.",
 )
 @click.option("--time-left", required=True, help="Until the deadline: 20h.")
 @click.option("--spot", type=click.Choice(["there", "gone"]), required=True, help="Whether spot capacity is there.")
@@ -31,17 +35,16 @@ def command(
     import json
 
     from planner import store
-    from planner.cli.inputs import duration
     from planner.plan.policy import POLICY_FILE, Running, parse_policy
 
     file = workspace / POLICY_FILE
     policy = parse_policy(store.load_text(file), file=str(file))
     modes: dict[str, Running] = {"spot": "spot", "on-demand": "on_demand", "nothing": "idle"}
     answer = policy.decide(
-        work_left_hours=duration("--work-left", work_left),
-        time_left_hours=duration("--time-left", time_left),
+        work_left_hours=_duration("--work-left", work_left),
+        time_left_hours=_duration("--time-left", time_left),
         spot_is_there=spot == "there",
-        since_hours=duration("--since", since),
+        since_hours=_duration("--since", since),
         running=modes[running],
     )
     count = policy.on_demand_count[answer]
@@ -54,3 +57,10 @@ def command(
     }[answer]
     apply = f"terraform {shlex.quote(f'-chdir={workspace}')} apply -var on_demand_count={count}"
     click.echo(f"Run on {what}.\n{apply}")
+
+
+def _duration(option: str, text: str) -> float:
+    """In hours; unlike elsewhere none at all is one, since spot may be gone just now and the deadline be over."""
+    from planner.cli.inputs import duration
+
+    return 0.0 if text.strip() in _NO_TIME else duration(option, text)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.inputs import load_inputs, warn
-from planner.cli.options import catalog_option, history_option, job_argument, json_option
+from planner.cli.options import (
+    catalog_option,
+    history_option,
+    job_argument,
+    json_option,
+    spot_history_age_option,
+    spot_history_option,
+)
 
 if TYPE_CHECKING:
     from planner.forecast import Asked
@@ -32,6 +39,8 @@ MOST_NODES = 1024  # as in the job file
 @click.option("--sweep", type=click.Choice(["nodes", "batch"]), help="A row for each number of nodes or global batch.")
 @catalog_option
 @history_option
+@spot_history_option
+@spot_history_age_option
 @json_option
 @click.option("--plot", is_flag=True, help="Draw the sweep in the terminal.")
 @click.option(
@@ -43,6 +52,8 @@ def command(
     job: Path,
     catalog_file: Path | None,
     history: Path | None,
+    spot_history: Path | None,
+    spot_history_age: str | None,
     as_json: bool,
     plot: bool,
     plot_file: Path | None,
@@ -61,7 +72,9 @@ def command(
 
     if plot or plot_file:
         _check_plot(sweep, plot_file)
-    inputs = load_inputs(job, {}, catalog_file, history=history)
+    inputs = load_inputs(
+        job, {}, catalog_file, history=history, spot_history=spot_history, spot_history_age=spot_history_age
+    )
     outlook = look_out(inputs)
     warn(outlook.models.step_time.warnings_)
     asked = _asked(inputs, outlook, sweep, options)

@@ -22,7 +22,13 @@ MOST_RUNS = 5_000_000  # a few gigabytes
 
 @click.command("simulate")
 @click.argument("workspace", metavar="DIR", type=click.Path(path_type=Path), default="scav-plan", required=False)
-@click.option("--runs", type=click.IntRange(1, MOST_RUNS), default=100_000, show_default=True, help="How many runs.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, MOST_RUNS),
+    default=100_000,
+    show_default=True,
+    help="How many runs; where they take long, fewer: as many as the table says.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same result.")
 @click.option(
     "--trace",
@@ -44,15 +50,16 @@ def command(
 ) -> None:
     """Simulate the plan in DIR: hours, dollars, losses of spot nodes and missed deadlines.
 
-    Beside the plan's own mix stand all on-demand, all spot, DeepVM's single anchor and, with a deadline, greedy,
-    uniform progress (Can't Be Late) and whoever knows all capacity in advance, as the limit. All meet the same work,
-    prices and losses. Below the table: how dollars and hours of the plan's own mix are spread.
+    Beside the plan stand all on-demand, all spot, DeepVM's single anchor and, with a deadline, greedy, uniform
+    progress (Can't Be Late) and whoever knows all capacity in advance, as the limit. All meet the same work, prices
+    and losses. Below the table: how dollars and hours of the plan are spread. A ">" stands before what is more than
+    that, since so many runs were given up.
     """
     from planner import store
     from planner.cli import simulation_plot
     from planner.errors import InputError
     from planner.plan import simulated_case
-    from planner.simulation import compare
+    from planner.simulation import THIS_PLAN, compare
 
     plan = store.load_plan(workspace)
     trace = store.load_trace(trace_file) if trace_file else None
@@ -61,7 +68,7 @@ def command(
     case = simulated_case(plan)
     fallback = plan.spot is not None and plan.spot.counts_on_fallback
     results = compare(case or on_demand_case(plan), runs=runs, seed=seed, trace=trace, fallback=fallback)
-    own = next((result for result in results if result.name == "scav's mix"), results[0])
+    own = next((result for result in results if result.name == THIS_PLAN), results[0])
     if svg_file:
         simulation_plot.write_histograms(svg_file, plan.job, own)
     if as_json:
@@ -125,13 +132,17 @@ def _row(result: PolicyResult, has_deadline: bool) -> tuple[str, ...]:
     from planner.review.text import hours_cell
     from planner.units import format_usd
 
-    runs = result.runs
-    dollars = [format_usd(usd).removeprefix("$") for usd in (runs.usd_quantiles.p50, runs.usd_quantiles.p95)]
-    hours = [hours_cell(value) if runs.hours_are_known else "-" for value in runs.hours_quantiles]
+    runs, share = result.runs, float((~result.runs.finished).mean())
+    more = [">" if share > 0 and share >= rest else "" for rest in (0.95, 0.5, 0.05)]
+    dollars = [mark + format_usd(usd).removeprefix("$") for mark, usd in zip(more, runs.usd_quantiles, strict=True)]
+    hours = [
+        mark + hours_cell(value) if runs.hours_are_known else "-"
+        for mark, value in zip(more, runs.hours_quantiles, strict=True)
+    ]
     losses = f"{runs.losses.mean():.1f}" if runs.hours_are_known else "-"
     # To a tenth: a whole percent is more than one wants to miss.
     missed = f"{100 * runs.missed.mean():.1f} %" if has_deadline else "-"
-    return (result.name, *hours, *dollars, losses, missed, f"{runs.count:,}")
+    return (result.name, *hours, *dollars[1:], losses, missed, f"{runs.count:,}")
 
 
 def _notes(results: Sequence[PolicyResult]) -> list[str]:

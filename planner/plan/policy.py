@@ -5,10 +5,10 @@ The table is the one that was simulated. Whoever executes it (a scheduled pipeli
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveFloat, ValidationError
+from pydantic import NonNegativeInt, PositiveFloat, ValidationError, model_validator
 
 from planner.contract import Contract
 from planner.errors import InputError
@@ -30,6 +30,12 @@ class DeadlinePolicy(Contract):
     on_demand_count: dict[Literal["spot", "on_demand"], NonNegativeInt]
     table: PolicyTable
 
+    @model_validator(mode="after")
+    def _check_answers(self) -> Self:
+        if len(self.on_demand_count) != 2:
+            raise ValueError("on_demand_count must say it for spot and for on_demand")
+        return self
+
     def decide(
         self,
         *,
@@ -39,9 +45,12 @@ class DeadlinePolicy(Contract):
         since_hours: float,
         running: Running,
     ) -> Literal["spot", "on_demand"]:
-        """What the cluster should be of from now on; spot also means waiting for it."""
+        """What the cluster should be of from now on; spot also means waiting for it.
+
+        The work left is what may be left at most (p95), as the table was simulated with.
+        """
         moment = Moment(
-            np.array([work_left_hours]),
+            np.array([max(work_left_hours, self.table.step_hours)]),  # as it was simulated: never nothing
             time_left_hours,
             np.array([spot_is_there]),
             np.array([since_hours]),
@@ -70,5 +79,5 @@ def parse_policy(text: str, *, file: str) -> DeadlinePolicy:
         return DeadlinePolicy.model_validate_json(text)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in detail["loc"])
-        raise InputError(f"not a policy that scav wrote: {detail['msg']}", file=file, key=key) from None
+        key, message = ".".join(str(part) for part in detail["loc"]), detail["msg"].removeprefix("Value error, ")
+        raise InputError(f"not a policy that scav wrote: {message}", file=file, key=key) from None

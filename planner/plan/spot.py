@@ -40,11 +40,12 @@ class SpotOutcome:
 
     @property
     def extra_usd_share(self) -> float:
-        """Of the machines' dollars: what lost nodes do again, and the on-demand base while it waits for them."""
+        """Of the machines' dollars: what lost nodes do again, and the others while they wait for them."""
         case, runs = self.case, self.runs
         base = case.on_demand_count * case.node_on_demand_usd
         spot = (case.nodes - case.on_demand_count) * case.node_spot_usd
-        extra = float(runs.rework_hours.mean()) * (base + spot) + float(runs.waiting_hours.mean()) * base
+        waiting = case.waiting_hourly_usd - case.storage_hourly_usd
+        extra = float(runs.rework_hours.mean()) * (base + spot) + float(runs.waiting_hours.mean()) * waiting
         return min(extra / float(runs.usd.mean()), 1.0)
 
 

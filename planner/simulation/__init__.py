@@ -7,7 +7,7 @@
 """
 
 from planner.simulation.case import Case
-from planner.simulation.policies import PolicyResult, compare
+from planner.simulation.policies import THIS_PLAN, PolicyResult, compare
 from planner.simulation.runs import CaseRuns, simulate_case
 
-__all__ = ["Case", "CaseRuns", "PolicyResult", "compare", "simulate_case"]
+__all__ = ["THIS_PLAN", "Case", "CaseRuns", "PolicyResult", "compare", "simulate_case"]

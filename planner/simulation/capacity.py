@@ -19,6 +19,8 @@ from planner.simulation.runs import (
     PolicyIn,
     Seeds,
     acted,
+    decided_runs,
+    idle_shares,
     on_demand_runs,
     sampled_market,
     spot_runs,
@@ -27,9 +29,8 @@ from planner.simulation.runs import (
     without_policy,
 )
 
-# More would not change two digits of any quantile, and each step of each run is decided.
-MOST_DECIDED_RUNS = 20_000
 MOST_REPLAYED_RUNS = 10_000
+_MOST_RUN_HOURS, _FEWEST_RUNS = 3e7, 5_000  # of work in all runs: about a second
 _OMNISCIENT_CELLS = 3e7  # runs times steps times work: some seconds
 _OMNISCIENT_RUNS = (64, 400)  # fewer would be mostly luck
 # Without a deadline: starts leave this many times the job's hours until the recording ends, where it is long enough.
@@ -71,14 +72,14 @@ class Modelled:
         return "a year"
 
     def waiting(self, case: Case) -> CaseRuns:
-        return without_policy(case, self.runs, self.seed)
+        affordable = max(round(_MOST_RUN_HOURS / case.work_hours.p50), _FEWEST_RUNS)
+        return without_policy(case, min(self.runs, affordable), self.seed)
 
     def decided(self, case: Case, policy_in: PolicyIn) -> CaseRuns:
-        return with_policy(case, policy_in, min(self.runs, MOST_DECIDED_RUNS), self.seed)
+        return with_policy(case, policy_in, decided_runs(case, self.runs), self.seed)
 
     def omniscient(self, case: Case) -> CaseRuns:
-        seeds = Seeds.of(self.seed)
-        runs = min(self.runs, MOST_DECIDED_RUNS)
+        seeds, runs = Seeds.of(self.seed), decided_runs(case, self.runs)
         market, work = sampled_market(case, runs, seeds), case.work_draws(runs, seeds.work)
         return _omniscient(case, work, market)
 
@@ -94,38 +95,37 @@ class Recorded:
 
     def __post_init__(self) -> None:
         if len(self.trace.counts) < 2:
-            raise InputError("the trace is empty: need at least two ticks", file=self.trace.name)
+            raise InputError("the trace is empty: need at least two ticks", file=self.trace.place)
         if self.trace.size < 1:
-            raise InputError("no node was ever available in this trace: availability is zero", file=self.trace.name)
+            raise InputError("no node was ever available in this trace: availability is zero", file=self.trace.place)
         if self.trace.prices is not None and not (self.trace.prices > 0).all():
-            raise InputError("a recorded price is not above 0", file=self.trace.name)
+            raise InputError("a recorded price is not above 0", file=self.trace.place)
 
     @property
     def span(self) -> str:
         return "the recording"
 
     def waiting(self, case: Case) -> CaseRuns:
-        seeds, starts = Seeds.of(self.seed), self._starts(case)
+        seeds, starts = Seeds.of(self.seed), self._starts(case, self.runs)
         work = case.work_draws(len(starts), seeds.work)
         if not case.spot_count:
             return on_demand_runs(case, work)
         nodes = self._nodes(case)
         spot = replay(case.spot_work(work), self.trace.runs(nodes), starts)
-        prices = self._spot_usd(case)
-        if prices is None:
-            usd = spot.usd(case.spot_count * case.spot_usd_draws(len(starts), seeds.price), case.waiting_hourly_usd)
-        else:
-            node = replayed_usd(replace(self.trace, prices=prices), spot, starts, nodes)
-            usd = case.spot_count * node + spot.hours * case.waiting_hourly_usd
-        return spot_runs(case, work, spot, usd)
+        recorded = self._spot_usd(case)
+        prices = np.ones(len(self.trace.counts)) if recorded is None else recorded
+        node = replayed_usd(replace(self.trace, prices=prices), spot, starts, nodes, case.surviving_share)
+        if recorded is None:
+            node *= case.spot_usd_draws(len(starts), seeds.price)
+        return spot_runs(case, work, spot, case.spot_count * node + spot.hours * case.base_hourly_usd)
 
     def decided(self, case: Case, policy_in: PolicyIn) -> CaseRuns:
-        seeds, starts = Seeds.of(self.seed), self._starts(case)
+        seeds, starts = Seeds.of(self.seed), self._starts(case, decided_runs(case, self.runs))
         work = case.work_draws(len(starts), seeds.work)
         return acted(case, policy_in, work, self._market(case, starts, seeds), seeds.rollback)
 
     def omniscient(self, case: Case) -> CaseRuns:
-        seeds, starts = Seeds.of(self.seed), self._starts(case)
+        seeds, starts = Seeds.of(self.seed), self._starts(case, decided_runs(case, self.runs))
         return _omniscient(case, case.work_draws(len(starts), seeds.work), self._market(case, starts, seeds))
 
     def note(self, case: Case) -> str:
@@ -137,7 +137,7 @@ class Recorded:
     def _nodes(self, case: Case) -> int:
         return min(case.spot_count, self.trace.size)
 
-    def _starts(self, case: Case) -> Floats:
+    def _starts(self, case: Case, runs: int) -> Floats:
         """Spread evenly, and with the whole time until the deadline in the recording."""
         usual = float(case.hours_without_losses(np.array(case.work_hours.p50)))
         room = case.deadline_hours + case.step_hours if case.deadline_hours else _ROOM * usual
@@ -145,9 +145,9 @@ class Recorded:
         if self.trace.hours <= needed:
             what = "the deadline" if case.deadline_hours else "the job"
             message = f"{self.trace.hours:.1f} h of recording are less than {what} of {needed:.1f} h"
-            raise InputError(message, file=self.trace.name)
+            raise InputError(message, file=self.trace.place)
         last = max(self.trace.hours - room, 0.0 if case.deadline_hours else self.trace.hours / 10)
-        return np.linspace(0.0, last, min(self.runs, MOST_REPLAYED_RUNS))
+        return np.linspace(0.0, last, min(runs, MOST_REPLAYED_RUNS))
 
     def _market(self, case: Case, starts: Floats, seeds: Seeds) -> Market:
         nodes, step = self._nodes(case), case.step_hours
@@ -159,7 +159,9 @@ class Recorded:
             spot_usd = case.spot_usd_draws(len(starts), seeds.price)
         else:
             spot_usd = prices[self._ticks(places, step)]
-        return Market(up=up[places], age_hours=starts - runs.begin_hours[stretch], spot_usd=spot_usd)
+        surviving = self.trace.there(nodes, case.surviving_share)[self._ticks(places, step)]
+        age = starts - runs.begin_hours[stretch]
+        return Market(up=up[places], age_hours=age, spot_usd=spot_usd, surviving=surviving)
 
     def _ticks(self, places: Ints, step_hours: float) -> Ints:
         ticks = (places * (step_hours * 3600 / self.trace.tick_seconds)).astype(np.int64)
@@ -174,16 +176,17 @@ class Recorded:
 
 
 def _omniscient(case: Case, work: Floats, market: Market) -> CaseRuns:
-    """Of as many runs, spread over all, as some seconds allow."""
+    """Of as many runs as some seconds allow, whose work is spread as that of all is."""
     steps = market.up.shape[1]
     units = float(np.max(case.world(work).work_hours)) / case.step_hours
     fewest, most = _OMNISCIENT_RUNS
     count = min(len(work), int(min(max(_OMNISCIENT_CELLS / (steps * units), fewest), most)))
-    rows = np.linspace(0, len(work) - 1, count).astype(np.int64)
-    share, world = spot_shares(case, market), case.lived_world(work[rows])
-    cost = omniscient_cost(world, market.up[rows], steps * case.step_hours, share[rows])
+    rows = np.argsort(work, kind="stable")[((np.arange(count) + 0.5) * len(work) / count).astype(np.int64)]
+    spot, idle, world = spot_shares(case, market), idle_shares(case, market), case.lived_world(work[rows])
+    cost = omniscient_cost(world, market.up[rows], steps * case.step_hours, spot[rows], idle[rows])
     late, unknown = np.isinf(cost), np.full(count, np.nan)
-    cost = np.where(late, case.hours_without_losses(work[rows]), cost)
+    # Whoever is late in any case need not hurry: all on spot, and never lost, is the least it can be.
+    cost = np.where(late, case.hours_without_losses(work[rows]) * spot[rows].min(axis=1), cost)
     return CaseRuns(
         hours=unknown,
         usd=cost * case.on_demand_hourly_usd,

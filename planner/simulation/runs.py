@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -21,6 +21,8 @@ PolicyIn = Callable[[World], Policy]
 """A policy made for the world that it is to live in, in which each run has its own work."""
 
 _MOST_CELLS = 1 << 24  # runs times steps held at once
+# Each step of each run is decided: more runs would not change two digits of any quantile, and more cells take long.
+_MOST_DECIDED_RUNS, _FEWEST_DECIDED_RUNS, _MOST_DECIDED_CELLS = 20_000, 500, 3_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class Market:
     up: Flags
     age_hours: Floats  # of the first step's state
     spot_usd: Floats  # of a node an hour: of each run, or of each run and step
+    surviving: Floats | float  # the share of spot nodes that is paid while the others are gone: of all, or of each step
 
 
 def simulate_case(case: Case, *, policy: PolicyTable | None, runs: int, seed: int) -> CaseRuns:
@@ -73,7 +76,12 @@ def simulate_case(case: Case, *, policy: PolicyTable | None, runs: int, seed: in
     check_runs(runs)
     if policy is None or not case.spot_count:
         return without_policy(case, runs, seed)
-    return with_policy(case, lambda _world: policy.decide, runs, seed)
+    return with_policy(case, lambda _world: policy.decide, decided_runs(case, runs), seed)
+
+
+def decided_runs(case: Case, runs: int) -> int:
+    """How many of them are decided step by step: fewer the more steps there are."""
+    return min(runs, _MOST_DECIDED_RUNS, max(_MOST_DECIDED_CELLS // case.steps, _FEWEST_DECIDED_RUNS))
 
 
 def check_runs(runs: int) -> None:
@@ -102,8 +110,9 @@ def without_policy(case: Case, runs: int, seed: int) -> CaseRuns:
     if case.process is None or not case.spot_count:
         return on_demand_runs(case, work)
     spot = simulate(case.spot_work(work), case.process, runs, seeds.market)
-    price = case.spot_usd_draws(runs, seeds.price)
-    return spot_runs(case, work, spot, spot.usd(case.spot_count * price, case.waiting_hourly_usd))
+    gang_usd = case.spot_count * case.spot_usd_draws(runs, seeds.price)
+    survivors = (spot.hours - spot.paid_hours) * case.surviving_share * gang_usd
+    return spot_runs(case, work, spot, spot.usd(gang_usd, case.base_hourly_usd) + survivors)
 
 
 def with_policy(case: Case, policy_in: PolicyIn, runs: int, seed: int) -> CaseRuns:
@@ -121,15 +130,26 @@ def sampled_market(case: Case, runs: int, seeds: Seeds) -> Market:
     if case.process is None:
         raise InputError("nothing is known of when these spot nodes are lost")
     up, age = sample_markets(case.process, runs, case.steps, case.step_hours, seeds.market)
-    return Market(up=up, age_hours=age, spot_usd=case.spot_usd_draws(runs, seeds.price))
+    spot_usd = case.spot_usd_draws(runs, seeds.price)
+    return Market(up=up, age_hours=age, spot_usd=spot_usd, surviving=case.surviving_share)
 
 
 def acted(case: Case, policy_in: PolicyIn, work: Floats, market: Market, seed: int) -> CaseRuns:
-    """A run that is late goes on with on-demand until it is done."""
+    """A run that is late goes on with on-demand until it is done; nobody is told how long it will be, only the p95."""
     if case.deadline_hours is None:
         raise InputError("a deadline policy needs a deadline")
-    world, share = case.lived_world(work), spot_shares(case, market)
-    outcome = act(world, policy_in(world), market.up, market.age_hours, case.deadline_hours, seed, share)
+    world, told = case.lived_world(work), case.told_work_hours
+    outcome = act(
+        world,
+        policy_in(replace(world, work_hours=told)),
+        market.up,
+        market.age_hours,
+        case.deadline_hours,
+        seed,
+        spot_shares(case, market),
+        idle_shares(case, market),
+        told,
+    )
     return CaseRuns(
         hours=outcome.hours,
         usd=outcome.cost * case.on_demand_hourly_usd,
@@ -143,8 +163,18 @@ def acted(case: Case, policy_in: PolicyIn, work: Floats, market: Market, seed: i
 
 def spot_shares(case: Case, market: Market) -> Floats:
     """The cluster's price on spot over its price on demand, for each run and step."""
-    share = case.spot_hourly_usd(market.spot_usd) / case.on_demand_hourly_usd
-    return np.broadcast_to(share if share.ndim == 2 else share[:, None], market.up.shape)
+    return _shares(case, market, 1.0)
+
+
+def idle_shares(case: Case, market: Market) -> Floats:
+    """The same of what is paid while spot nodes are gone."""
+    return _shares(case, market, market.surviving)
+
+
+def _shares(case: Case, market: Market, paid: Floats | float) -> Floats:
+    spot_usd = market.spot_usd if market.spot_usd.ndim == 2 else market.spot_usd[:, None]
+    share = (case.base_hourly_usd + case.spot_count * paid * spot_usd) / case.on_demand_hourly_usd
+    return np.broadcast_to(share, market.up.shape)
 
 
 def on_demand_runs(case: Case, work: Floats) -> CaseRuns:
@@ -169,12 +199,13 @@ def spot_runs(case: Case, work: Floats, spot: SpotRuns, usd: Floats) -> CaseRuns
         losses=spot.losses,
         rework_hours=np.where(spot.finished, _beyond(spot.paid_hours, case.hours_without_losses(work)), 0.0),
         waiting_hours=spot.hours - spot.paid_hours,
-        missed=_late(case, spot.hours),
+        missed=_late(case, np.where(spot.finished, spot.hours, np.inf)),
         finished=spot.finished,
     )
 
 
 def _late(case: Case, hours: Floats) -> Flags:
+    """Whoever is given up is late, however far the deadline is."""
     return np.asarray(hours > (math.inf if case.deadline_hours is None else case.deadline_hours + 1e-6))
 
 

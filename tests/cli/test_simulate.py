@@ -13,7 +13,7 @@ needs_vega_lite = pytest.mark.skipif(
 )
 FEW = ("--runs", "300")
 POLICIES = [
-    *("all on-demand", "all spot", "scav's mix", "with fallback", "DeepVM"),
+    *("all on-demand", "all spot", "this plan", "with fallback", "DeepVM"),
     *("greedy", "uniform progress", "omniscient"),
 ]
 
@@ -60,7 +60,7 @@ def test_all_policies_stand_in_one_table_that_fits_eighty_columns(simulate):
     positions = [text.index(f"\n{name} ") for name in POLICIES]
     assert positions == sorted(positions)
     assert "1 on-demand + 2 spot" in text
-    for title in ("dollars, scav's mix", "hours, scav's mix"):
+    for title in ("dollars, this plan", "hours, this plan"):
         assert title in text
 
 
@@ -79,12 +79,12 @@ def test_json_has_a_row_for_each_policy(simulate):
         assert row["usd"]["p05"] <= row["usd"]["p50"] <= row["usd"]["p95"]
     assert rows["omniscient"]["hours"] is None
     assert rows["all on-demand"]["losses"] == 0
-    assert rows["scav's mix"]["runs"] == 300
+    assert rows["this plan"]["runs"] == 300
 
 
 def test_the_plans_own_row_is_what_the_plan_says(simulate, tmp_path):
     estimate = json.loads((tmp_path / "scav-plan" / "scav.plan.json").read_text())["estimate"]
-    own = by_policy(simulate("--json", "--runs", "20000"))["scav's mix"]
+    own = by_policy(simulate("--json", "--runs", "20000"))["this plan"]
     for name in ("hours", "usd"):
         for quantile in ("p05", "p50", "p95"):
             assert own[name][quantile] == pytest.approx(estimate[name][quantile], rel=0.03)
@@ -100,7 +100,7 @@ def test_a_recording_replaces_the_model(simulate, write_trace):
     assert json.loads(result.stdout)["trace"] == "zone.json"
     rows = by_policy(result)
     assert rows["all spot"]["losses"] > 0
-    assert rows["with fallback"]["deadline_misses"] <= rows["scav's mix"]["deadline_misses"]
+    assert rows["with fallback"]["deadline_misses"] <= rows["this plan"]["deadline_misses"]
 
 
 def test_a_recording_of_fewer_nodes_and_runs_that_outlast_it_are_said(simulate, write_trace):
@@ -119,6 +119,34 @@ def test_a_plan_without_spot_nodes_says_that_nothing_can_be_lost(run_scav, write
     [row] = by_policy(run_scav("simulate", "--runs", "20000", "--json")).values()
     assert row["usd"]["p50"] == pytest.approx(estimate["usd"]["p50"], rel=0.02)
     assert row["hours"]["p95"] == pytest.approx(estimate["hours"]["p95"], rel=0.02)
+
+
+def test_the_plans_own_row_is_called_so_whoever_planned_it(run_scav, write_job):
+    write_job({"nodes: 1..2": "nodes: 3..4"})
+    assert run_scav("plan", "--policy", "deepvm", "--hourly-budget", "$6").exit_code == 0
+    text = run_scav("simulate", *FEW).stdout
+    assert "dollars, this plan" in text
+    assert "scav's mix" not in text
+    assert "DeepVM: one node on demand, no fallback, as DeepVM's single anchor" in text
+
+
+def test_who_decides_is_said_to_know_only_what_may_be_left(simulate):
+    assert "told only what may be left at most (p95)" in " ".join(simulate(*FEW).stdout.split())
+
+
+def test_quantiles_that_hang_on_runs_without_an_end_are_marked_and_all_of_these_are_late(simulate, write_trace):
+    text = simulate(*FEW, "--trace", write_trace(data=[4] + [0] * 400)).stdout
+    [row] = (line.split() for line in text.splitlines() if line.startswith("all spot "))
+    assert row[2].startswith(">")
+    assert row[-3:] == ["100.0", "%", "300"]
+
+
+@pytest.mark.usefixtures("_planned")
+def test_a_recording_is_named_as_it_was_given(run_scav, write_trace, tmp_path):
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / write_trace(data=[0] * 400)).rename(tmp_path / "recorded" / "zone.json")
+    result = run_scav("simulate", *FEW, "--trace", "recorded/zone.json")
+    assert result.stderr.startswith("Error: recorded/zone.json: no node was ever available")
 
 
 @needs_vega_lite
@@ -147,6 +175,17 @@ def test_a_file_without_vega_lite_says_what_to_install(simulate, run_scav, monke
         ({"data": [4, 4], "prices": [1.0, -1.0]}, "zone.json: prices: tick 1: -1.0 is no price above 0"),
         ({"data": [0] * 400}, "zone.json: no node was ever available in this trace: availability is zero"),
         ({"data": [4] * 60}, "zone.json: 10.0 h of recording are less than the deadline of 24.1 h"),
+        ({"data": [4, 1e30]}, "zone.json: data: tick 1: 1e+30 nodes are more than a million"),
+        ({"data": [4, 10**400]}, f"zone.json: data: tick 1: 1{'0' * 29}… nodes are more than a million"),
+        ({"data": [4, 4], "prices": [1.0, 1e300]}, "zone.json: prices: tick 1: 1e+300 is more than a million dollars"),
+        (
+            {"metadata": {"gap_seconds": 10**400}},
+            "zone.json: metadata.gap_seconds: must be a number of seconds from 1 to a million",
+        ),
+        (
+            {"metadata": {"gap_seconds": 1e-300}},
+            "zone.json: metadata.gap_seconds: must be a number of seconds from 1 to a million",
+        ),
     ],
 )
 @pytest.mark.usefixtures("_planned")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from planner.errors import InputError
-from planner.models.deadline.baselines import greedy, on_demand_only, spot_only, uniform_progress
+from planner.models.deadline.baselines import greedy, on_demand_only, uniform_progress
 from planner.models.deadline.dynamic_program import market_chain, solve
+from planner.models.deadline.grid import with_more_work
 from planner.models.deadline.omniscient import omniscient_cost
 from planner.models.deadline.table import STATES, PolicyTable, decide_each
 from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, Moment, World, act
@@ -19,6 +24,11 @@ WORLD = World(work_hours=4.0, spot_share=0.4)
 NO_ROLLBACK = World(work_hours=4.0, spot_share=0.4, interval_hours=1e-6)
 TABLE = solve(WORLD, POOLED, longest_deadline_hours=8.0)
 STEPS = 80
+
+
+def spot_only(moment: Moment) -> np.ndarray:
+    """However late it gets."""
+    return np.where(moment.up, SPOT, IDLE)
 
 
 @st.composite
@@ -118,3 +128,51 @@ def test_waiting_that_is_paid_for_is_in_every_cost() -> None:
 def test_a_world_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
         World(work_hours=4.0, **wrong)
+
+
+def test_a_run_that_is_late_pays_for_a_restart_only_if_it_has_to_start() -> None:
+    no_spot = np.zeros((1, 20), bool)
+    running = act(WORLD, on_demand_only, no_spot, np.zeros(1), 2.0, seed=0)
+    waiting = act(WORLD, spot_only, no_spot, np.zeros(1), 2.0, seed=0)
+    assert (running.hours[0], running.cost[0]) == (pytest.approx(4.1), pytest.approx(4.1))
+    assert (waiting.hours[0], waiting.cost[0]) == (pytest.approx(2 + 4.1), pytest.approx(4.1))
+    assert running.missed.all()
+
+
+def test_a_policy_that_is_told_more_work_than_there_is_goes_on_demand_earlier_but_ends_when_it_is_done() -> None:
+    up = np.zeros((1, STEPS), bool)
+    knows, told = (act(WORLD, TABLE.decide, up, np.zeros(1), 7.0, seed=0, told_work_hours=work) for work in (None, 5.0))
+    assert told.hours[0] == pytest.approx(knows.hours[0] - 1.0, abs=0.11)
+    assert told.cost == pytest.approx(knows.cost)
+    truth = act(WORLD, TABLE.decide, up, np.zeros(1), 7.0, seed=0, told_work_hours=4.0)
+    assert truth.hours == pytest.approx(knows.hours)
+
+
+def _broken(change: str) -> dict[str, Any]:
+    table = json.loads(TABLE.model_dump_json())
+    match change:
+        case "mode":
+            del table["slack_hours"]["spot"]
+        case "rows":
+            table["slack_hours"]["idle"] = table["slack_hours"]["idle"][:4]
+        case "row":
+            table["slack_hours"]["on_demand"][3] = [1.0]
+        case "order":
+            table["work_left_hours"] = table["work_left_hours"][::-1]
+        case "one":
+            table["work_left_hours"] = [1.0]
+        case "ages":
+            table["age_edges_hours"] = [0.0, 1.0]
+    return table
+
+
+@pytest.mark.parametrize("change", ["mode", "rows", "row", "order", "one", "ages"])
+def test_a_table_of_another_shape_is_refused(change: str) -> None:
+    with pytest.raises(ValidationError, match=r"slack_hours|work_left_hours|age_edges_hours"):
+        PolicyTable.model_validate(_broken(change))
+
+
+def test_between_points_of_a_grid() -> None:
+    value = np.array([0.0, 1.0, 3.0, np.inf])
+    assert with_more_work(value, 1).tolist() == [1.0, 3.0, np.inf, np.inf]
+    assert with_more_work(value, -0.5).tolist() == [0.0, 0.5, 2.0, np.inf]

@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.models.deadline.table import PolicyTable
+from planner.models.deadline.world import ON_DEMAND, SPOT, Policy, World
 from planner.models.interruption.checkpoints import checkpoint_interval_seconds
 from planner.models.interruption.pooled import POOLED
 from planner.models.interruption.process import SpotProcess
 from planner.models.interruption.traces import Trace
 from planner.models.prediction import Quantiles
+from planner.models.spot_runs.work import SURVIVING_SHARE
 from planner.simulation import Case, CaseRuns, compare, simulate_case
+from planner.simulation.capacity import Recorded
+from planner.simulation.runs import Seeds, decided_runs, with_policy
 
 KNOWN = replace(POOLED, log_sd=0.0)
 NEVER_LOST = KNOWN.scaled(loss=0.0)
@@ -49,6 +53,10 @@ def usd_p50(case: Case, seed: int, policy: PolicyTable | None = None) -> float:
 
 def same(one: CaseRuns, other: CaseRuns) -> bool:
     return all(getattr(one, field.name).tobytes() == getattr(other, field.name).tobytes() for field in fields(CaseRuns))
+
+
+def always_spot(_world: World) -> Policy:
+    return lambda moment: np.full(len(moment.up), SPOT)
 
 
 def recording(ups: list[int], hours: float = 400.0, **more: object) -> Trace:
@@ -128,15 +136,16 @@ def test_the_chosen_interval_beats_half_and_double_of_it(save, loss, seed):
 
 @given(st.floats(0.5, 60.0), st.floats(1.1, 2.5), st.floats(0.3, 3.0), seeds)
 @few_examples
-def test_with_the_table_only_those_miss_the_deadline_whom_on_demand_misses_it_for_too(work, factor, loss, seed):
+def test_of_runs_not_longer_than_told_only_those_are_late_whom_on_demand_is_late_for_too(work, factor, loss, seed):
     spread = Quantiles(work * 0.8, work, work * 1.3)
     case = replace(DAY, work_hours=spread, process=POOLED.scaled(loss=loss), deadline_hours=factor * (work + 0.5))
     table = case.policy_table()
     assert table is not None
     runs = simulate_case(case, policy=table, runs=300, seed=seed)
     on_demand = simulate_case(case.with_base(4), policy=None, runs=300, seed=seed)
-    assert (runs.missed == on_demand.missed).all()
-    assert (runs.usd[runs.missed] >= on_demand.usd[runs.missed] * 0.999).all()
+    as_told = case.work_draws(300, Seeds.of(seed).work) <= case.work_hours.p95
+    assert (runs.missed == on_demand.missed)[as_told].all()
+    assert as_told.mean() > 0.9
 
 
 @pytest.mark.parametrize("policy", [None, TABLE], ids=["waiting", "decided"])
@@ -157,11 +166,58 @@ def test_a_spot_node_never_costs_more_than_on_demand():
     assert dear.spot_usd_draws(1000, seed=1).max() == 3.0
 
 
-def test_the_base_is_paid_while_it_waits_and_the_spot_nodes_are_not():
-    case = replace(DAY, deadline_hours=None, price_age_days=0.0)
-    runs = simulate_case(case, policy=None, runs=500, seed=1)
-    expected = runs.hours * 3.1 + (runs.hours - runs.waiting_hours) * 3 * 1.1
-    assert runs.usd == pytest.approx(expected)
+@pytest.mark.parametrize(("nodes", "waiting"), [(2, 0.0), (4, SURVIVING_SHARE)])
+@pytest.mark.parametrize("decided", [True, False])
+def test_the_base_is_paid_while_it_waits_and_of_the_spot_nodes_those_that_wait_too(nodes, waiting, decided):
+    case = replace(DAY, nodes=nodes, price_age_days=0.0, deadline_hours=300.0)
+    runs = with_policy(case, always_spot, 500, 1) if decided else simulate_case(case, policy=None, runs=500, seed=1)
+    running = runs.hours - runs.waiting_hours
+    expected = runs.hours * 3.1 + (running + waiting * runs.waiting_hours) * (nodes - 1) * 1.1
+    in_time = ~runs.missed
+    assert runs.usd[in_time] == pytest.approx(expected[in_time])
+    assert case.waiting_hourly_usd == pytest.approx(3.1 + waiting * (nodes - 1) * 1.1)
+
+
+def test_a_recording_says_how_many_nodes_wait_for_the_others():
+    """Half the time all three spot nodes are there, half the time two of them."""
+    case = replace(DAY, interval_hours=0.05, save_hours=0.0, price_age_days=0.0, deadline_hours=200.0)
+    recorded = Recorded(recording([4] * 60 + [2] * 60), runs=60, seed=1)
+    for runs in (recorded.waiting(case), recorded.decided(case, always_spot)):
+        assert not runs.missed.any()
+        assert runs.waiting_hours.min() > 10
+        spot_usd = runs.usd - 3.1 * runs.hours
+        paid = (runs.hours - runs.waiting_hours) + 2 / 3 * runs.waiting_hours
+        assert spot_usd == pytest.approx(paid * 3 * 1.1, rel=0.02)
+
+
+def test_who_decides_is_told_the_p95_of_the_work_and_the_run_is_done_when_it_is_done():
+    told = []
+
+    def watching(world):
+        assert world.work_hours == DAY.told_work_hours == pytest.approx(DAY.world(27.0).work_hours)
+        return lambda moment: told.append(moment.work_left) or np.full(len(moment.up), ON_DEMAND)
+
+    done = with_policy(DAY, watching, 200, 0).hours
+    assert done == pytest.approx(simulate_case(DAY.with_base(4), policy=None, runs=200, seed=0).hours, abs=0.03)
+    assert (told[0] == DAY.told_work_hours).all()
+    assert np.min(told) == DAY.step_hours
+
+
+@pytest.mark.parametrize("base", [0, 2])
+def test_far_from_the_deadline_fewer_runs_are_decided_and_the_table_still_beats_those_without_a_model(base):
+    long = replace(DAY, work_hours=Quantiles(1900.0, 2000.0, 2150.0), deadline_hours=4000.0).with_base(base)
+    runs = {result.name: result.runs for result in compare(long, runs=RUNS, seed=0)}
+    assert runs["this plan"].usd.mean() < min(runs[name].usd.mean() for name in ("greedy", "uniform progress"))
+    assert (runs["this plan"].count, runs["all spot"].count) == (750, RUNS)
+    assert [decided_runs(replace(DAY, deadline_hours=hours), RUNS) for hours in (36.0, 1e5)] == [RUNS, 500]
+
+
+def test_a_table_keeps_time_for_replacing_spot_nodes_and_none_for_what_cannot_be_lost():
+    assert TABLE.margin_hours == pytest.approx(2 * 0.12)
+    assert replace(DAY, nodes=64).margin_hours == pytest.approx(12 * 0.12)
+    short = replace(DAY, work_hours=Quantiles(0.2, 0.2, 0.2), interval_hours=1.0, deadline_hours=2.0)
+    assert short.policy_table().rollback_hours == pytest.approx(short.told_work_hours)
+    assert short.lived_world(np.array([0.2])).interval_hours > 1.0
 
 
 @pytest.mark.parametrize("work", [0.5, 24.0, 2000.0])
@@ -194,32 +250,32 @@ def test_there_is_no_table_where_nothing_can_be_decided():
 def test_policies_are_compared_in_one_order_and_the_limit_is_the_cheapest_that_keeps_the_deadline():
     results = {result.name: result for result in compare(DAY, runs=1000, seed=0)}
     assert list(results) == [
-        *("all on-demand", "all spot", "scav's mix", "DeepVM", "greedy", "uniform progress", "omniscient"),
+        *("all on-demand", "all spot", "this plan", "DeepVM", "greedy", "uniform progress", "omniscient"),
     ]
     mean = {name: result.runs.usd.mean() for name, result in results.items()}
-    assert mean["omniscient"] < mean["scav's mix"] < min(mean["greedy"], mean["uniform progress"])
-    assert mean["scav's mix"] < mean["all on-demand"]
-    assert results["scav's mix"].runs.missed.mean() < 0.01 < results["DeepVM"].runs.missed.mean()
+    assert mean["omniscient"] < mean["this plan"] < min(mean["greedy"], mean["uniform progress"])
+    assert mean["this plan"] < mean["all on-demand"]
+    assert results["this plan"].runs.missed.mean() < 0.01 < results["DeepVM"].runs.missed.mean()
 
 
 @pytest.mark.parametrize("work", [24.0, 300.0])
 def test_whoever_decides_by_the_deadline_keeps_it_whatever_the_step(work):
     job = replace(DAY, work_hours=Quantiles(work * 0.95, work, work * 1.05), deadline_hours=1.5 * work)
     late = {result.name: result.runs.missed.mean() for result in compare(job, runs=300, seed=0)}
-    assert late["scav's mix"] == 0
-    assert max(late["greedy"], late["uniform progress"]) < 0.05
+    assert late["this plan"] < 0.01  # one in twenty is longer than anyone was told
+    assert max(late["greedy"], late["uniform progress"]) < 0.06
     assert late["all spot"] > 0.3
 
 
 def test_without_a_deadline_nobody_decides_by_one():
     names = [result.name for result in compare(replace(DAY, deadline_hours=None), runs=200, seed=0)]
-    assert names == ["all on-demand", "all spot", "scav's mix", "DeepVM"]
+    assert names == ["all on-demand", "all spot", "this plan", "DeepVM"]
 
 
 def test_a_mix_that_does_not_count_on_its_table_stands_beside_itself_with_it():
     results = {result.name: result.runs for result in compare(DAY, runs=500, seed=0, fallback=False)}
-    assert results["with fallback"].missed.mean() < 0.01 < results["scav's mix"].missed.mean()
-    assert same(results["scav's mix"], simulate_case(DAY, policy=None, runs=500, seed=0))
+    assert results["with fallback"].missed.mean() < 0.01 < results["this plan"].missed.mean()
+    assert same(results["this plan"], simulate_case(DAY, policy=None, runs=500, seed=0))
     assert same(results["with fallback"], simulate_case(DAY, policy=TABLE, runs=500, seed=0))
 
 
@@ -266,6 +322,35 @@ def test_runs_that_outlast_the_recording_are_counted():
     results = compare(case, runs=100, seed=0, trace=recording([4] + [0] * 20))
     assert results[2].note == "100 of 100 runs outlast the recording and count only until its end"
     assert not results[2].runs.finished.any()
+
+
+def test_who_is_given_up_after_a_year_is_late_however_far_the_deadline_is():
+    hardly_there = replace(DAY, process=KNOWN.scaled(loss=30.0, returns=0.01), deadline_hours=9000.0)
+    runs = simulate_case(hardly_there, policy=None, runs=50, seed=0)
+    assert not runs.finished.all()
+    assert (runs.missed == ~runs.finished).all()
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({"work_hours": Quantiles(0.9, 1.0, 1.1), "deadline_hours": 3.0}, "the job is shorter than 20 steps of 6 min"),
+        ({"restart_hours": 0.02}, "a restart is far shorter than a step of 7 min"),
+        ({"deadline_hours": 20.0}, "nobody can keep this deadline"),
+    ],
+)
+def test_a_limit_that_rounding_would_lift_is_left_out(job, why):
+    last = compare(replace(DAY, **job), runs=100, seed=0)[-1]
+    assert last.name == "uniform progress"
+    assert f"no omniscient limit beside it: {why}" in last.note
+
+
+@pytest.mark.parametrize("process", [POOLED, NEVER_LOST], ids=["lost", "never lost"])
+@pytest.mark.parametrize("wide", [1.05, 2.5])
+def test_the_limit_is_not_above_the_plan(process, wide):
+    case = replace(DAY, work_hours=Quantiles(12 / wide, 12.0, 12 * wide), process=process, deadline_hours=24.0)
+    mean = {result.name: result.runs.usd.mean() for result in compare(case, runs=800, seed=0)}
+    assert mean["omniscient"] <= mean["this plan"] * 1.01
 
 
 def test_a_save_longer_than_the_notice_is_not_saved_by_it():

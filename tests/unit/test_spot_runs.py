@@ -181,6 +181,16 @@ def test_a_replay_pays_the_recorded_prices() -> None:
         replayed_usd(Trace(name="zone", tick_seconds=3600.0, counts=up), runs, starts)
 
 
+def test_a_replay_pays_the_nodes_that_wait_for_the_others() -> None:
+    several = Trace(name="zone", tick_seconds=3600.0, counts=np.array([4, 3, 0, 4]), prices=np.full(4, 3.0))
+    four_hours = SpotRuns(
+        hours=np.full(1, 4.0), paid_hours=np.full(1, 2.0), losses=np.ones(1, int), finished=np.ones(1, bool)
+    )
+    assert replayed_usd(several, four_hours, np.zeros(1)) == pytest.approx(3 * (1 + 3 / 4 + 0 + 1))
+    assert replayed_usd(several, four_hours, np.zeros(1), nodes=2) == pytest.approx(3 * 3)
+    assert replayed_usd(several, four_hours, np.zeros(1), nodes=1, unseen_share=0.5) == pytest.approx(3 * 3.5)
+
+
 def test_sampled_markets_have_the_availability_of_their_process() -> None:
     up, ages = sample_markets(KNOWN, 400, 1000, 0.1, seed=2)
     assert up.mean() == pytest.approx(KNOWN.availability, abs=0.04)

@@ -87,18 +87,21 @@ def act(
     stint, mode = np.zeros(runs), np.zeros(runs, dtype=np.int64)
     cost, hours, losses = np.zeros(runs), np.full(runs, np.inf), np.zeros(runs, dtype=np.int64)
     waiting = np.zeros(runs)
-    age, before = np.array(age_hours, dtype=float), up[:, 0]
+    by_step = np.ascontiguousarray(up.T)
+    age, before = np.array(age_hours, dtype=float), by_step[0]
     for step in range(steps):
         going = np.isinf(hours)
         if not going.any():
             break
-        here = up[:, step]
-        age = np.where(here == before, age, 0.0)
+        here = by_step[step]
+        age[here != before] = 0.0
         lost = (mode == SPOT) & ~here & going
-        rollback = np.minimum(stint, generator.random(runs) * world.interval_hours)
-        left = np.where(lost, left + rollback, left)
-        losses += lost
-        mode = np.where(lost, IDLE, mode)
+        taken_back = generator.random(runs)
+        if lost.any():
+            rollback = np.minimum(stint, taken_back * world.interval_hours)
+            left = np.where(lost, left + rollback, left)
+            losses += lost
+            mode = np.where(lost, IDLE, mode)
         passed = step * world.step_hours
         told = left
         if told_work_hours is not None:
@@ -106,8 +109,7 @@ def act(
         chosen = policy(Moment(told, deadline_hours - passed, here, age, mode))
         chosen = np.where((chosen == SPOT) & ~here, IDLE, chosen)
         fresh = chosen != mode
-        restart = np.where(fresh, world.restart_hours, restart)
-        stint = np.where(fresh, 0.0, stint)
+        restart[fresh], stint[fresh] = world.restart_hours, 0.0
         mode = chosen
         waited = np.minimum(restart, world.step_hours)
         idle = mode == IDLE
@@ -118,7 +120,7 @@ def act(
         spent = np.where(done, waited + worked, world.step_hours)
         spot = world.spot_share if prices is None else prices[:, step]
         idling = world.idle_share if idle_prices is None else idle_prices[:, step]
-        cost += np.where(going, spent * np.choose(mode, [idling, spot, 1.0]), 0.0)
+        cost += np.where(going, spent * np.where(idle, idling, np.where(mode == SPOT, spot, 1.0)), 0.0)
         hours = np.where(done, passed + spent, hours)
         age, before = age + world.step_hours, here
     late = np.isinf(hours)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.models.prediction import Flags, Floats, Ints
+
+# Beyond any cloud, far inside what overflows.
+_MOST_NODES, _MOST_USD, _LONGEST_TICK_SECONDS = 1_000_000, 1_000_000, 1_000_000
 
 
 class Runs(NamedTuple):
@@ -33,6 +36,11 @@ class Trace:
     tick_seconds: float
     counts: Ints
     prices: Floats | None = None
+    file: str | None = None  # as it was given, for whoever has to be told what is wrong with it
+
+    @property
+    def place(self) -> str:
+        return self.file or self.name
 
     @property
     def hours(self) -> float:
@@ -47,6 +55,16 @@ class Trace:
         """Whether that many nodes were there at once; by default all that were asked for."""
         return np.asarray(self.counts >= max(self.size if nodes is None else nodes, 1))
 
+    def there(self, nodes: int | None = None, unseen_share: float = 0.0) -> Floats:
+        """The share of that many nodes that was there, at every tick.
+
+        Of one node nothing is known beside whether it was there: `unseen_share` of the gang it stands for then is.
+        """
+        size = max(self.size if nodes is None else nodes, 1)
+        if size == 1:
+            return np.where(self.gang(size), 1.0, unseen_share)
+        return np.asarray(np.minimum(self.counts, size) / size)
+
     def runs(self, nodes: int | None = None) -> Runs:
         up = self.gang(nodes)
         starts = np.concatenate(([0], np.flatnonzero(up[1:] != up[:-1]) + 1))
@@ -57,7 +75,7 @@ class Trace:
     def between(self, start_hours: float, end_hours: float) -> Trace:
         ticks = slice(*(round(hours * 3600 / self.tick_seconds) for hours in (start_hours, end_hours)))
         prices = None if self.prices is None else self.prices[ticks]
-        return Trace(name=self.name, tick_seconds=self.tick_seconds, counts=self.counts[ticks], prices=prices)
+        return replace(self, counts=self.counts[ticks], prices=prices)
 
     def stepped(self, step_hours: float, nodes: int | None = None) -> Flags:
         """The gang looked at once every step, whatever the trace's own tick."""
@@ -75,21 +93,24 @@ def parse_trace(name: str, document: object, *, file: str | None = None) -> Trac
         raise InputError('no availability trace: need {"metadata": {"gap_seconds": …}, "data": […]}', file=file)
     metadata = document.get("metadata")
     tick: Any = metadata.get("gap_seconds") if isinstance(metadata, Mapping) else None
-    if not _is_number(tick) or tick <= 0:
-        raise InputError("must be a number of seconds above 0", file=file, key="metadata.gap_seconds")
+    if not _is_number(tick) or not 1 <= tick <= _LONGEST_TICK_SECONDS:
+        raise InputError("must be a number of seconds from 1 to a million", file=file, key="metadata.gap_seconds")
     values = document["data"]
     if len(values) < 2:
         raise InputError("the trace is empty: need at least two ticks", file=file, key="data")
     for index, value in enumerate(values):
         if not _is_number(value) or value < 0 or value != int(value):
-            message = f"has a gap at tick {index}: {value!r} is no node count"
+            message = f"has a gap at tick {index}: {_shown(value)} is no node count"
             raise InputError(f"{message}; cut the trace there", file=file, key="data")
+        if value > _MOST_NODES:
+            raise InputError(f"tick {index}: {_shown(value)} nodes are more than a million", file=file, key="data")
     prices = document.get("prices")
     return Trace(
         name=name,
         tick_seconds=float(tick),
         counts=np.array(values, dtype=np.int64),
         prices=None if prices is None else _parse_prices(file, prices, len(values)),
+        file=file,
     )
 
 
@@ -98,9 +119,19 @@ def _parse_prices(file: str, values: object, count: int) -> Floats:
         raise InputError(f"need one price for each of the {count} ticks", file=file, key="prices")
     for index, value in enumerate(values):
         if not _is_number(value) or value <= 0:
-            raise InputError(f"tick {index}: {value!r} is no price above 0", file=file, key="prices")
+            raise InputError(f"tick {index}: {_shown(value)} is no price above 0", file=file, key="prices")
+        if value > _MOST_USD:
+            raise InputError(f"tick {index}: {_shown(value)} is more than a million dollars", file=file, key="prices")
     return np.array(values, dtype=float)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """An integer may be too long for a float, so only floats are asked whether they are finite."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object, longest: int = 30) -> str:
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[:longest]}…"

@@ -34,11 +34,16 @@ def replay(work: SpotWork, runs: Runs, starts_hours: Floats) -> SpotRuns:
     return SpotRuns(hours=hours, paid_hours=paid, losses=losses, finished=finished)
 
 
-def replayed_usd(trace: Trace, replayed: SpotRuns, starts_hours: Floats, nodes: int | None = None) -> Floats:
-    """What one node cost at the recorded prices: it is paid whenever the gang is there, from start to end."""
+def replayed_usd(
+    trace: Trace, replayed: SpotRuns, starts_hours: Floats, nodes: int | None = None, unseen_share: float = 0.0
+) -> Floats:
+    """What the gang cost at the recorded prices, over its size: each node is paid whenever it is there.
+
+    A recording of one node does not say how many of a gang wait for the others: `unseen_share` of them then do.
+    """
     if trace.prices is None:
-        raise InputError("the trace has no prices", file=trace.name)
-    spent = trace.prices * trace.gang(nodes) * trace.tick_seconds / 3600
+        raise InputError("the trace has no prices", file=trace.place)
+    spent = trace.prices * trace.there(nodes, unseen_share) * trace.tick_seconds / 3600
     total = np.concatenate(([0.0], np.cumsum(spent)))
     ticks = np.arange(len(total)) * trace.tick_seconds / 3600
     starts = np.asarray(starts_hours, dtype=float)
