@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,9 +100,14 @@ def _bases(job: Job, nodes: int) -> list[int]:
 def _terms(models: FittedModels, interruption_class: int | None, spot_nodes: int) -> SpotTerms:
     """What losses do to so many spot nodes; that is tested against simulations elsewhere."""
     overheads = models.overheads
-    markets = SpotMarkets(
-        history=SpotHistory(), save_seconds=overheads.save_seconds, restart_seconds=overheads.restart_seconds
-    )
+    return _known_terms(overheads.save_seconds, overheads.restart_seconds, interruption_class, spot_nodes)
+
+
+@functools.cache
+def _known_terms(
+    save_seconds: float, restart_seconds: float, interruption_class: int | None, spot_nodes: int
+) -> SpotTerms:
+    markets = SpotMarkets(history=SpotHistory(), save_seconds=save_seconds, restart_seconds=restart_seconds)
     return markets.terms(SpotSource(interruption_class), np.array([spot_nodes]))
 
 
