@@ -4,7 +4,8 @@ Reads every availability trace below --data ({"metadata": {"gap_seconds"}, "data
 halves calibrate, second halves and other zones are scored. Prints Markdown, or JSON with --json.
 
 p50_error is the median over runs of |forecast p50 - actual| / actual; covered90 the share of runs between p05 and p95;
-width the median p95/p05. A run that outlasts its recording counts where it already refutes the forecast.
+width the median p95/p05. A run that outlasts its recording counts where it already refutes the forecast;
+finished_error is p50_error without such runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHORTEST_POOLED_HOURS = 100.0
 SECTIONS = {
     "Hours of 24 h of work, forecast against replay": (
         "rows",
-        "trace model runs p50_error mean_error covered90 width bias",
+        "trace model runs p50_error finished_error mean_error covered90 width mean_width bias",
     ),
     "A gang: simulated over replayed": (
         "gangs",

@@ -48,8 +48,10 @@ class Score:
             "runs": len(self.widths),
             "p50_error": float(np.median(self.errors)) if len(self.errors) else None,
             "mean_error": float(np.mean(self.errors)) if len(self.errors) else None,
+            "finished_error": float(np.median(np.abs(np.expm1(self.log_bias)))) if len(self.log_bias) else None,
             "covered90": float(np.mean(self.covered)) if len(self.covered) else None,
             "width": float(np.median(self.widths)),
+            "mean_width": float(np.mean(self.widths)),
             "bias": float(math.exp(np.median(self.log_bias)) - 1) if len(self.log_bias) else None,
         }
 

@@ -55,20 +55,33 @@ class Candidate(NamedTuple):
     extrapolated: bool
 
 
-class AlikeZones(NamedTuple):
-    """Zones that lose spot nodes alike, so that only their prices tell them apart."""
+class SpotPlace(NamedTuple):
+    """A zone that may win, alone or before others that lose spot nodes as often and cost no less in anything."""
 
     source: SpotSource
-    offers: Offers
+    offers: Offers  # one
+    stands_for: int  # zones, itself included
 
 
-def alike_zones(offers: Offers, kind: InstanceType, markets: SpotMarkets) -> list[AlikeZones]:
+def spot_places(offers: Offers, kind: InstanceType, markets: SpotMarkets) -> list[SpotPlace]:
+    """Of a source's zones, the cheapest; several where one has the lower spot price and another the lower cap on it."""
     rows: dict[SpotSource, list[int]] = {}
     for row, (zone, interruption_class) in enumerate(zip(offers.zones, offers.interruption_class, strict=True)):
         source = markets.history.source(kind.name, zone, interruption_class)
         if source.ever_there:
             rows.setdefault(source, []).append(row)
-    return [AlikeZones(source, offers.at(chosen)) for source, chosen in rows.items()]
+    prices = np.stack(
+        [offers.node_usd, offers.on_demand_usd, offers.volume_usd_per_node, offers.checkpoint_usd], axis=1
+    )
+    places = []
+    for source, zones in rows.items():
+        kept: list[int] = []
+        for row in zones:  # cheaper spot first, so that nobody is beaten by a later one
+            if not any((prices[other] <= prices[row]).all() for other in kept):
+                kept.append(row)
+        others = len(zones) - len(kept)
+        places += [SpotPlace(source, offers.at([row]), 1 + others * (row == kept[0])) for row in kept]
+    return places
 
 
 def work_hours(configurations: Configurations, samples: Prediction, predictors: Predictors) -> Prediction:
@@ -147,20 +160,22 @@ def on_demand(configurations: Configurations, work: Prediction, offers: Offers, 
 def with_spot(
     configurations: Configurations,
     work: Prediction,
-    zones: AlikeZones,
+    place: SpotPlace,
     base: Ints,
     *,
     markets: SpotMarkets,
     predictors: Predictors,
     deadline_hours: float | None = None,
 ) -> Priced:
-    """With `base` on-demand nodes in each row; the base is the same wherever the node count is.
+    """With `base` on-demand nodes in each row.
 
     With a deadline, on-demand nodes replace the spot ones before it is missed.
     """
-    counts, first, which = np.unique(configurations.nodes, return_index=True, return_inverse=True)
-    bill = _bill(zones.offers, counts, base[first]).at(which)
-    terms = markets.terms(zones.source, counts - base[first]).at(which)
+    # Prices and losses belong to a node count and a base, of which there are far fewer than rows.
+    _, first, which = np.unique(configurations.nodes << 32 | base, return_index=True, return_inverse=True)
+    counts, bases = configurations.nodes[first], base[first]
+    bill = _bill(place.offers, counts, bases).at(which)
+    terms = markets.terms(place.source, counts - bases).at(which)
     startup = predictors.startup_seconds / 3600
     busy = work.scaled(1 + terms.save_share)
     wall, paid = terms.slowdown(busy.p50)
@@ -174,7 +189,7 @@ def with_spot(
         hours, usd = fallen_back(hours, usd, busy, deadline_hours - reserve, bill.all_on_demand)
     return Priced(
         configurations=configurations,
-        offers=zones.offers,
+        offers=place.offers,
         offer=bill.offer,
         on_demand_count=base,
         interval_seconds=terms.interval_seconds,

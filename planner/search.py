@@ -24,9 +24,9 @@ from planner.pricing import (
     Candidate,
     Predictors,
     Priced,
-    alike_zones,
     on_demand,
     pareto_rows,
+    spot_places,
     with_spot,
     work_hours,
 )
@@ -100,30 +100,31 @@ class _Blocks:
         constraints, nodes = self.job.constraints, configurations.nodes
         work = work_hours(configurations, samples, self.predictors)
         if constraints.spot != "always":
-            self._add(on_demand(configurations, work, offers["on_demand"], self.predictors), nodes, 0 * nodes)
+            bought = on_demand(configurations, work, offers["on_demand"], self.predictors)
+            self._add(bought, nodes, 0 * nodes, len(offers["on_demand"]))
         markets = self.predictors.spot_markets
         if constraints.spot == "never" or markets is None or not offers["spot"]:
             return
+        base = np.stack(list(on_demand_bases(nodes, constraints)))
+        row, base = np.nonzero(base >= 0)[1], base[base >= 0]
+        configurations, work, nodes = configurations.at(row), work.at(row), nodes[row]
         deadlines = (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,)
-        for zones in alike_zones(offers["spot"], configurations.instance_type, markets):
-            for base in on_demand_bases(nodes, constraints):
-                rows = base >= 0
-                for deadline in deadlines if rows.any() else ():
-                    bought = with_spot(
-                        configurations.at(rows),
-                        work.at(rows),
-                        zones,
-                        base[rows],
-                        markets=markets,
-                        predictors=self.predictors,
-                        deadline_hours=deadline,
-                    )
-                    in_reserve = base if deadline is None else nodes
-                    self._add(bought, in_reserve[rows], (nodes - base)[rows])
+        for place in spot_places(offers["spot"], configurations.instance_type, markets) if len(row) else ():
+            for deadline in deadlines:
+                bought = with_spot(
+                    configurations,
+                    work,
+                    place,
+                    base,
+                    markets=markets,
+                    predictors=self.predictors,
+                    deadline_hours=deadline,
+                )
+                self._add(bought, base if deadline is None else nodes, nodes - base, place.stands_for)
 
-    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints) -> None:
+    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints, zones: int) -> None:
         allowed = within_quota(priced.configurations.instance_type, on_demand_nodes, spot_nodes, self.job.constraints)
-        self.candidate_count += int(allowed.sum()) * len(priced.offers)
+        self.candidate_count += int(allowed.sum()) * zones
         self.finalists += priced.front(allowed, self.job.constraints.confidence)
 
 
@@ -154,10 +155,10 @@ def evaluate(
     fewest = next(on_demand_bases(nodes, job.constraints)) if base is None else np.full(len(nodes), base)
     bases = np.clip(fewest, 0, nodes - 1)
     each = [
-        with_spot(configurations, work, zones, bases, markets=markets, predictors=predictors).candidates(
+        with_spot(configurations, work, place, bases, markets=markets, predictors=predictors).candidates(
             every, confidence
         )
-        for zones in alike_zones(offers, configurations.instance_type, markets)
+        for place in spot_places(offers, configurations.instance_type, markets)
     ]
     return [min(rows, key=lambda row: preference(row, "cost")) for rows in zip(*each, strict=True)]
 

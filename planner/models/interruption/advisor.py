@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 from planner.models.interruption.pooled import POOLED
 from planner.models.interruption.process import SpotProcess
@@ -19,6 +20,7 @@ _SHARE_LOST = (0.025, 0.075, 0.125, 0.175)  # the middles of <5 %, 5-10 %, 10-15
 _MONTH_HOURS, _DAY_HOURS = 730.0, 24.0
 
 
+@cache
 def process_for_class(interruption_class: int | None) -> SpotProcess:
     """0 to 4 as in the catalogue; None where AWS says nothing, which is no good sign: as the last one."""
     if interruption_class is None or interruption_class >= len(_SHARE_LOST):
