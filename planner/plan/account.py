@@ -15,11 +15,10 @@ from planner.catalog import Catalog, InstanceType, Offer
 from planner.evaluation import FurtherProbe
 from planner.job import Job
 from planner.measurements import Measurement
-from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
 from planner.models.prediction import Quantiles
 from planner.plan import schema, wording
-from planner.plan.spot import SpotOutcome, spot_block
+from planner.plan.spot import SpotOutcome, configuration_of, spot_block
 from planner.pricing import Candidate
 from planner.search import SearchResult, excess, front, preference
 
@@ -83,7 +82,7 @@ class Account:
             ),
             sensitivity=tuple(wording.sensitivity(self.expected, self.found.finalists, job)),
             alternatives=tuple(self._alternatives()),
-            pareto=tuple(self._option(row) for row in _thinned(front(self.found.finalists))),
+            pareto=tuple(option_of(row, self.catalog) for row in _thinned(front(self.found.finalists))),
             evidence=self._evidence(),
         )
         return schema.rounded(plan)
@@ -168,7 +167,7 @@ class Account:
 
     def _estimate(self) -> schema.Estimate:
         candidate, models = self.candidate, self.models
-        configuration = self._configuration()
+        configuration = configuration_of(candidate, self.catalog)
         hours = candidate.hours
         batch, reference_batch = np.array([candidate.global_batch]), self.job.workload.target.reference_batch
         return schema.Estimate(
@@ -180,16 +179,6 @@ class Account:
             statistical_efficiency=float(models.convergence.efficiency(batch, reference_batch)[0]),
             parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
             breakdown=self._breakdown(),
-        )
-
-    def _configuration(self) -> Configurations:
-        candidate = self.candidate
-        return Configurations(
-            instance_type=self.kind,
-            gpu=self.catalog.gpu_of(self.kind),
-            nodes=np.array([candidate.nodes]),
-            gpu_batch=np.array([candidate.gpu_batch]),
-            accumulation_steps=np.array([candidate.accumulation_steps]),
         )
 
     def _usd_interval(self) -> schema.UsdInterval:
@@ -242,25 +231,11 @@ class Account:
                 best.setdefault(key, row)
         rows = list(best.values())[:_MOST_ALTERNATIVES]
         return [
-            schema.Alternative(**self._option(row).model_dump(), why_not=wording.why_not(row, self.expected, self.job))
+            schema.Alternative(
+                **option_of(row, self.catalog).model_dump(), why_not=wording.why_not(row, self.expected, self.job)
+            )
             for row in rows
         ]
-
-    def _option(self, row: Candidate) -> schema.Option:
-        kind = self.catalog.instance_type_by_name[row.instance_type]
-        return schema.Option(
-            instance_type=row.instance_type,
-            node_count=row.nodes,
-            gpu=kind.gpu,
-            gpus_per_node=kind.gpu_count,
-            region=row.region,
-            availability_zone=row.zone,
-            market=row.market,
-            on_demand_count=row.on_demand_count,
-            global_batch=row.global_batch,
-            hours=_interval(row.hours),
-            usd=_interval(row.usd),
-        )
 
     def _evidence(self) -> schema.Evidence:
         rows, row = self.measurements, self.candidate
@@ -273,6 +248,23 @@ class Account:
             extrapolated=row.extrapolated,
             statement=wording.evidence(row, rows, convergence, beyond, self.further),
         )
+
+
+def option_of(row: Candidate, catalog: Catalog) -> schema.Option:
+    kind = catalog.instance_type_by_name[row.instance_type]
+    return schema.Option(
+        instance_type=row.instance_type,
+        node_count=row.nodes,
+        gpu=kind.gpu,
+        gpus_per_node=kind.gpu_count,
+        region=row.region,
+        availability_zone=row.zone,
+        market=row.market,
+        on_demand_count=row.on_demand_count,
+        global_batch=row.global_batch,
+        hours=_interval(row.hours),
+        usd=_interval(row.usd),
+    )
 
 
 def _can_replace(other: InstanceType, kind: InstanceType) -> bool:

@@ -8,8 +8,9 @@ from planner.deepvm_choice import MEMORY_TYPES_SOURCE, DeepVm, Rental, ScalingOf
 from planner.errors import InputError, NoFeasiblePlan
 from planner.job import Job
 from planner.plan import wording
+from planner.plan.account import option_of
 from planner.plan.build import Outlook, PlanInputs, choose_candidate, make_plan
-from planner.plan.schema import Alternative, CheckpointTier, Interval, Option, Plan, rounded
+from planner.plan.schema import Alternative, CheckpointTier, Plan, rounded
 from planner.pricing import Candidate
 from planner.units import format_hours, format_percent, format_probability, format_usd
 
@@ -74,21 +75,7 @@ def _own_choice(inputs: PlanInputs, outlook: Outlook) -> Candidate | None:
 
 
 def _alternative(inputs: PlanInputs, row: Candidate, tier: CheckpointTier | None, why_not: str) -> Alternative:
-    kind = inputs.catalog.instance_type_by_name[row.instance_type]
-    option = Option(
-        instance_type=row.instance_type,
-        node_count=row.nodes,
-        gpu=kind.gpu,
-        gpus_per_node=kind.gpu_count,
-        region=row.region,
-        availability_zone=row.zone,
-        market=row.market,
-        on_demand_count=row.on_demand_count,
-        global_batch=row.global_batch,
-        hours=Interval(p05=row.hours.p05, p50=row.hours.p50, p95=row.hours.p95),
-        usd=Interval(p05=row.usd.p05, p50=row.usd.p50, p95=row.usd.p95),
-    )
-    return Alternative(**option.model_dump(), checkpoint_tier=tier, why_not=why_not)
+    return Alternative(**option_of(row, inputs.catalog).model_dump(), checkpoint_tier=tier, why_not=why_not)
 
 
 def _own_alternative(

@@ -53,7 +53,7 @@ def simulated(
     candidate: Candidate, job: Job, catalog: Catalog, predictors: Predictors, markets: SpotMarkets
 ) -> tuple[Candidate, SpotOutcome]:
     """The same candidate with hours and dollars as simulated, losses drawn instead of averaged."""
-    one = _configuration(candidate, catalog)
+    one = configuration_of(candidate, catalog)
     offer = next(row for row in catalog.offers_by_type[candidate.instance_type] if row.region == candidate.region)
     source = markets.history.source(candidate.instance_type, candidate.zone, offer.interruption_class)
     process = source.gang(candidate.nodes - candidate.on_demand_count)
@@ -154,7 +154,7 @@ def simulated_case(plan: schema.Plan) -> Case | None:
     )
 
 
-def _configuration(candidate: Candidate, catalog: Catalog) -> Configurations:
+def configuration_of(candidate: Candidate, catalog: Catalog) -> Configurations:
     kind = catalog.instance_type_by_name[candidate.instance_type]
     return Configurations(
         instance_type=kind,
