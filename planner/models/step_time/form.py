@@ -4,7 +4,7 @@
     host  = e^(scale + floor) · (m/m0)^h                                 starting its kernels, feeding it
     link  = l · (g-1)^s    or    l · (2(g-1)/g)^s                        inside a node
     net   = r · 2(N-1)/N · (1 + d·log2(N/2)) · g^x · (k/g)^y · e^(pair)  between nodes
-    wait  = w · work  from three nodes on                                for the slowest of them
+    wait  = w · what grows of work with m, from three nodes on           for the slowest of them, for samples
     busy  = (work^c + (link + net + wait)^c)^(1/c)                       c says how much of the shorter hides
     step  = (busy^8 + host^8)^(1/8)                                      the longer of the two, nearly
 
@@ -52,8 +52,8 @@ COUNT = len(NAMES)
 SECONDS = [NAMES.index(name) for name in ("scale", "link", "network")]  # shift with the unit of time
 WAITING = [NAMES.index(name) for name in ("link", "network", "wait")]  # the sizes of communication
 SHAPES = [NAMES.index(name) for name in ("link_power", "growth", "pair", "width_power", "pair_alone")]
-# How communication grows with the GPUs of a node: alike on most node types, but far from it on a few.
-LONG_TAILED = [NAMES.index(name) for name in ("link_power", "width_power", "evenness")]
+# How communication grows with the GPUs of a node, and waiting: alike on most node types, but far from it on a few.
+LONG_TAILED = [NAMES.index(name) for name in ("link_power", "width_power", "evenness", "wait")]
 LAWS = ("bus", "ring")
 
 # A free batch exponent runs away where the batch is extrapolated.
@@ -154,9 +154,10 @@ def terms(theta: Floats, placements: Placements, reference_batch: float, law: st
     others = widest - 1
     batch = placements.gpu_batch / reference_batch
     share = 1 / (1 + np.exp(-p.fixed))
-    samples = share + (1 - share) * batch ** np.exp(np.clip(p.batch_power, *BATCH_POWERS))
-    work = np.exp(p.scale) * samples * placements.accumulation_steps
-    work = work * (1 + np.exp(p.contention) * others ** np.exp(p.contention_power))
+    samples = (1 - share) * batch ** np.exp(np.clip(p.batch_power, *BATCH_POWERS))
+    pace = np.exp(p.scale) * placements.accumulation_steps
+    pace = pace * (1 + np.exp(p.contention) * others ** np.exp(p.contention_power))
+    work = pace * (share + samples)
     host = np.exp(p.scale + p.floor) * batch ** np.clip(p.host_growth, *HOST_GROWTHS) * placements.accumulation_steps
     crowd = others if law == "bus" else 2 * others / widest
     link = np.where(others > 0, np.exp(p.link) * crowd ** np.exp(p.link_power), 0.0)
@@ -164,7 +165,7 @@ def terms(theta: Floats, placements: Placements, reference_batch: float, law: st
     growth = 1 + np.exp(p.growth) * np.log2(np.maximum(nodes, 2) / 2)
     width = widest**p.width_power * (placements.workers / nodes / widest) ** p.evenness
     network = np.exp(p.network + pair) * 2 * (nodes - 1) / nodes * growth * width
-    wait = np.exp(p.wait) * work * (nodes > 2)
+    wait = np.exp(p.wait) * pace * samples * (nodes > 2)
     return Terms(work, link + network + wait, host)
 
 

@@ -20,7 +20,7 @@ from planner.models.step_time.rows import MeasuredRows, Placements
 # Log sizes of: sync, work, placement, work noise, sync noise; and how far a job may be from them.
 SIZE_MEAN = np.log([0.12, 0.05, 0.05, 0.03, 0.05])
 SIZE_SD = 0.6
-# Distances over which deviations are alike, in doublings: nodes, widest, GPUs per node, batch.
+# Distances over which deviations are alike, in doublings: nodes, widest, GPUs per other node, batch.
 SYNC_REACH = np.array([1.2, 1.8, 1.8, 3.0])
 WORK_REACH = np.array([np.inf, 1.5, np.inf, 2.0])
 PLACEMENT_REACH = 2.0

@@ -19,7 +19,7 @@ from planner.models.step_time.rows import MeasuredRows
 
 COVERAGE = 0.9
 # With few placements their scores say little: they are joined by this many of a usual job's, with its usual stretch.
-USUAL_STRETCH = 1.1
+USUAL_STRETCH = 1.0
 USUAL_COUNT = 20.0
 NARROWEST, WIDEST = 0.8, 3.0
 MOST_ROWS = 300

@@ -1,6 +1,6 @@
 """One job on one node type: the physical posterior, corrected near its probes, with an interval that was checked.
 
-    log step = physical + (1 - h) · Gaussian process + h · random forest        h = half of how much the probes explain
+    log step = physical + (1 - h) · Gaussian process + h · random forest        h = 0.85 of how much the probes explain
 
 Far from every probe both corrections vanish and the physical form stands alone, with the uncertainty of its
 parameters. The forest sees all probed node types of the job together, told apart by their hardware.
@@ -22,8 +22,9 @@ from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements
 
 FEWEST_FOREST_ROWS = 25  # with fewer, trees repeat single probes
-FOREST_SHARE = 0.5
+FOREST_SHARE = 0.85
 TREES = 60
+LEAST_LEAF = 3
 # How far the left-out scores of probes stretch an interval says little far away from all of them.
 LEAST_STRETCH_AWAY = 1.25
 SEED = 0
@@ -117,13 +118,27 @@ def _fit_forest(
     inputs = [forest_features(posteriors[name], rows[name].placements, hardware[name]) for name in posteriors]
     errors = [rows[name].log_step - posteriors[name].log_step(rows[name].placements) for name in posteriors]
     weights = [rows[name].weight for name in posteriors]
-    forest = RandomForestRegressor(TREES, max_features=0.7, min_samples_leaf=2, random_state=SEED)
-    return forest.fit(np.concatenate(inputs), np.concatenate(errors), np.concatenate(weights))
+    forest = RandomForestRegressor(TREES, max_features=0.7, min_samples_leaf=LEAST_LEAF, random_state=SEED)
+    forest.fit(np.concatenate(inputs), np.concatenate(errors), np.concatenate(weights))
+    _answer_medians(forest, np.concatenate(inputs), np.concatenate(errors))
+    return forest
+
+
+def _answer_medians(forest: Any, inputs: Floats, errors: Floats) -> None:
+    """Each leaf answers the median of its rows, not their mean: one window on a busy machine must not move it."""
+    order = np.argsort(errors, kind="stable")
+    for tree, leaf in zip(forest.estimators_, forest.apply(inputs[order]).T, strict=True):
+        by_leaf = np.argsort(leaf, kind="stable")
+        names, first, count = np.unique(leaf[by_leaf], return_index=True, return_counts=True)
+        inside = errors[order][by_leaf]
+        tree.tree_.value[names, 0, 0] = (inside[first + (count - 1) // 2] + inside[first + count // 2]) / 2
 
 
 def forest_features(posterior: Posterior, placements: Placements, hardware: Floats) -> Floats:
-    """Workers, data per step and how much of it is communication; then the node type's resources."""
+    """Workers in all and per node, data per step, physical step and communication; then the type's resources."""
     workers = np.log2(placements.workers)
+    crowd = np.log2(placements.workers / placements.nodes)
     data = np.log2(placements.workers * placements.gpu_batch * placements.accumulation_steps)
-    shape = (placements.features(), workers[:, None], data[:, None], posterior.sync_elasticity(placements)[:, None])
-    return np.concatenate((*shape, np.tile(hardware, (len(placements), 1))), axis=1)
+    physical = (posterior.sync_elasticity(placements), posterior.log_step(placements))
+    shape = np.stack((workers, crowd, data, *physical), axis=1)
+    return np.concatenate((placements.features(), shape, np.tile(hardware, (len(placements), 1))), axis=1)

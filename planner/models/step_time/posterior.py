@@ -1,10 +1,10 @@
 """The physical form fitted as a posterior: both laws, averaged by how well each explains the measurements.
 
-Each law is fitted twice, taking the GPU or its host for the slower one at first. Where that ends in two explanations of
-the same measurements, both stay: they differ most where nothing was measured. Unidentified parameters stay at their
-prior. Errors count robustly (pseudo-Huber): a window taken while the machine was busy must not bend the fit. Many rows
-of one campaign repeat each other's peculiarities, so that their common weight is limited; what they know beyond that is
-left to the residual.
+Each law is fitted three times, taking the GPU, its host or the wait for samples for the slowest at first. Where that
+ends in several explanations of the same measurements, all stay: they differ most where nothing was measured.
+Unidentified parameters stay at their prior. Errors count robustly (pseudo-Huber): a window taken while the machine was
+busy must not bend the fit. Many rows of one campaign repeat each other's peculiarities, so that their common weight is
+limited; what they know beyond that is left to the residual.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ WORK_SD = 0.07
 ROBUST = 0.7  # where the pseudo-Huber loss turns linear, in standard deviations
 PRIOR_ROBUST = 1.5  # the same for parameters that are far from usual now and then
 HOST_BOUND = 0.7  # log of the host's time over the GPU's where the second fit starts
+WAIT_BOUND = 1.0  # log of the wait over the work it grows with where the third one starts
 SAME = 0.1  # fits that end this close, in standard deviations of the prior, are one
 EFFECTIVE_ROWS = 80.0
 MOST_DOUBT = 3.0
@@ -140,7 +141,7 @@ def _fit_law(rows: MeasuredRows, prior: Prior, reference: float) -> list[LawFit]
         return np.concatenate((slope, np.diag(_from_prior(theta, prior)[1] / prior.sd)))
 
     fits: list[LawFit] = []
-    for start in (prior.mean, _host_bound(prior)):
+    for start in (prior.mean, _host_bound(prior), _wait_bound(prior)):
         found = least_squares(residuals, start, jac=jacobian, max_nfev=60, xtol=1e-4, ftol=1e-5)
         curvature = jacobian(found.x)
         covariance = np.asarray(np.linalg.inv(curvature.T @ curvature))
@@ -155,6 +156,13 @@ def _host_bound(prior: Prior) -> Floats:
     start = prior.mean.copy()
     start[NAMES.index("scale")] -= HOST_BOUND
     start[NAMES.index("floor")] = HOST_BOUND
+    return start
+
+
+def _wait_bound(prior: Prior) -> Floats:
+    """The prior's mean, but that three nodes and more wait longer than they work."""
+    start = prior.mean.copy()
+    start[NAMES.index("wait")] = WAIT_BOUND
     return start
 
 

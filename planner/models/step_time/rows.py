@@ -54,12 +54,14 @@ class Placements:
         return np.stack(columns, axis=1).astype(np.int64)
 
     def features(self) -> Floats:
-        """Coordinates in which a distance of one means about twice as much: nodes, widest, GPUs per node, batch.
+        """Coordinates in which a distance of one means about twice as much: nodes, widest, GPUs per other node, batch.
 
-        The first node that is not alone brings the network with it, so it is further away than twice as many.
+        The first node that is not alone brings the network with it, so it is further away than twice as many. A node
+        with one GPU beside a full one behaves unlike two half-full ones, so the fullest does not count as another.
         """
         several = 0.7 * (self.nodes > 1)
-        columns = (np.log2(self.nodes) + several, np.log2(self.widest), np.log2(self.workers / self.nodes))
+        others = np.where(self.nodes > 1, (self.workers - self.widest) / np.maximum(self.nodes - 1, 1), self.widest)
+        columns = (np.log2(self.nodes) + several, np.log2(self.widest), np.log2(np.maximum(others, 1.0)))
         return np.stack((*columns, np.log2(self.gpu_batch)), axis=1)
 
 
