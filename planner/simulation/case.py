@@ -179,7 +179,7 @@ class Case:
     @property
     def margin_hours(self) -> float:
         """For going on-demand: Auto Scaling replaces spot nodes a few at a time, and each time all start again."""
-        return self.restart_hours * min(self.spot_count - 1, _MOST_REPLACEMENTS)
+        return self.restart_hours * min(self.nodes - 1, _MOST_REPLACEMENTS)
 
     @property
     def on_demand_keeps_deadline(self) -> bool:

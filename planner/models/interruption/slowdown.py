@@ -20,6 +20,8 @@ from planner.models.prediction import Floats, Ints, Prediction
 # Exponents of the node count, read off two recordings of 4 nodes and two of 16: losses grow by 0 to 0.66, so rough.
 LOSS_EXPONENT = 0.25
 RETURN_EXPONENT = -0.05
+_LEAST_KEPT_HOURS = 1e-6  # of a stint: with a restart that outlasts every one, the rest is as good as nothing
+
 # Twice the rates is twice the waste where losses are rare, and far more where long stretches become rare.
 # Both set by simulations of the pooled process and of the advisor's classes, for 1 to 8 nodes and 3 to 200 hours.
 _MORE_ELASTIC, _OFTEN = 1.4, 0.15
@@ -99,7 +101,7 @@ class SpotBurden:
         rollback = np.asarray(interval_hours, dtype=float) / 2 * started * (UNNOTICED_SHARE if saves_on_notice else 1.0)
         after_restart = up - area_by_row(rates.loss_per_hour, restart_hours)
         # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
-        kept = np.maximum(after_restart - rollback, 0.05 * after_restart)
+        kept = np.maximum(np.maximum(after_restart - rollback, 0.05 * after_restart), _LEAST_KEPT_HOURS)
         endless = np.isinf(up)
         up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
         losses = np.where(endless, 0.0, 1 / kept)
