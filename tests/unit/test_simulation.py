@@ -105,8 +105,7 @@ def test_more_on_demand_never_raises_the_chance_of_missing_the_deadline(base, mo
         simulate_case(mix, policy=mix.policy_table() if decided else None, runs=1000, seed=seed).missed.mean()
         for mix in (few, many)
     ]
-    # A policy loses only runs longer than it was told, one in twenty; without one any run may be late.
-    noise = 0.0 if many.spot_count == 0 else 0.01 if decided else 3 * (0.5 / 1000) ** 0.5
+    noise = 0.0 if many.spot_count == 0 else 0.01 if decided else 0.07  # decided, only runs longer than told are late
     assert late[1] <= late[0] + noise
 
 
@@ -214,7 +213,7 @@ def test_far_from_the_deadline_fewer_runs_are_decided_and_the_table_still_beats_
 
 
 def test_a_table_keeps_time_for_replacing_spot_nodes_and_none_for_what_cannot_be_lost():
-    assert TABLE.margin_hours == pytest.approx(2 * 0.12)
+    assert TABLE.margin_hours == pytest.approx(3 * 0.12)  # whatever the base: more of it must not mean less time
     assert replace(DAY, nodes=64).margin_hours == pytest.approx(12 * 0.12)
     short = replace(DAY, work_hours=Quantiles(0.2, 0.2, 0.2), interval_hours=1.0, deadline_hours=2.0)
     assert short.policy_table().rollback_hours == pytest.approx(short.told_work_hours)
