@@ -21,7 +21,7 @@ WORK = SpotWork(work_hours=24.0, interval_hours=0.25, restart_hours=0.1)
 ROLLING_HOURS = 168.0
 MARGIN = 3.0  # a start is scored when the recording goes on for this many times the work
 STEP_HOURS = 6.0
-RUNS = 400
+RUNS = 4_000
 
 Forecast = tuple[float, float, float]
 Forecaster = Callable[[Trace, float], Forecast]
@@ -80,10 +80,7 @@ def rolling(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> Foreca
     def forecast(trace: Trace, start: float) -> Forecast:
         more = {} if prior is None else {"prior": prior}
         process = process_from_trace(trace, until_hours=start, memory=memory, history_hours=ROLLING_HOURS, **more)
-        runs = trace.runs()
-        now = runs.at(start)
-        known = Start(up=bool(runs.up[now]), age_hours=start - float(runs.begin_hours[now]))
-        return _quantiles(process, known, start)
+        return _quantiles(process, Start.met(trace.runs(), start), start)
 
     return forecast
 

@@ -79,9 +79,9 @@ def _without_a_table(policy):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_without_a_mode, "table: not a policy that scav wrote: slack_hours.spot must be 10 rows of 25 numbers"),
-        (_short_row, "table: not a policy that scav wrote: slack_hours.idle must be 10 rows of 25 numbers"),
-        (_few_rows, "table: not a policy that scav wrote: slack_hours.on_demand must be 10 rows of 25 numbers"),
+        (_without_a_mode, "table: not a policy that scav wrote: slack_hours.spot must be 12 rows of 25 numbers"),
+        (_short_row, "table: not a policy that scav wrote: slack_hours.idle must be 12 rows of 25 numbers"),
+        (_few_rows, "table: not a policy that scav wrote: slack_hours.on_demand must be 12 rows of 25 numbers"),
         (_unsorted, "table: not a policy that scav wrote: work_left_hours must be two numbers or more, each above"),
         (_without_a_count, "not a policy that scav wrote: on_demand_count must say it for spot and for on_demand"),
         (_without_a_table, "table: not a policy that scav wrote: Field required"),

@@ -19,6 +19,7 @@ from planner.models.deadline.omniscient import omniscient_cost
 from planner.models.deadline.table import STATES, PolicyTable, decide_each
 from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, Moment, World, act
 from planner.models.interruption.pooled import POOLED
+from planner.models.interruption.process import AGES, cumulative_hazard
 
 WORLD = World(work_hours=4.0, spot_share=0.4)
 NO_ROLLBACK = World(work_hours=4.0, spot_share=0.4, interval_hours=1e-6)
@@ -109,11 +110,15 @@ def test_the_table_takes_spot_when_there_is_time_and_on_demand_when_there_is_non
     assert TABLE.decide(Moment(np.full(2, 1.0), 1.15, up, age, idle)).tolist() == [ON_DEMAND, ON_DEMAND]
 
 
-@given(st.floats(0.0, 20.0), st.floats(0.0, 20.0))
-def test_a_market_goes_somewhere(loss: float, returns: float) -> None:
-    chain = market_chain(POOLED.scaled(loss=loss, returns=returns), 0.1)
+@given(st.floats(0.0, 20.0), st.floats(0.0, 20.0), st.floats(0.01, 50.0))
+def test_a_market_goes_somewhere(loss: float, returns: float, step: float) -> None:
+    """And whoever is new there is lost by the end of the step as often as the process says, however long the step."""
+    process = POOLED.scaled(loss=loss, returns=returns)
+    chain = market_chain(process, step)
     assert chain.sum(axis=1) == pytest.approx(np.ones(STATES))
     assert (chain >= 0).all()
+    lasts = np.exp(-cumulative_hazard(process.loss_per_hour, np.array([step])))
+    assert chain[0, :AGES].sum() == pytest.approx(lasts[0])
 
 
 def test_waiting_that_is_paid_for_is_in_every_cost() -> None:

@@ -21,7 +21,14 @@ from planner.models.interruption.gang import IndependentNodes, gang_chain
 from planner.models.interruption.history import process_from_trace
 from planner.models.interruption.pooled import POOLED
 from planner.models.interruption.pooling import pooled_process
-from planner.models.interruption.process import AGES, SpotProcess, cumulative_hazard, hours_at_hazard, mean_hours
+from planner.models.interruption.process import (
+    AGES,
+    SpotProcess,
+    cumulative_hazard,
+    hours_at_hazard,
+    mean_hours,
+    moments_by_row,
+)
 from planner.models.interruption.sources import SpotSource
 from planner.models.interruption.traces import Trace, parse_trace
 from planner.models.spot_runs.monte_carlo import simulate
@@ -83,6 +90,17 @@ class TestProcess:
     @given(st.floats(0.01, 5.0))
     def test_a_rate_that_does_not_age_is_the_exponential_law(self, rate: float) -> None:
         assert mean_hours(np.full(AGES, rate)) == pytest.approx(1 / rate)
+        moments = moments_by_row(np.full((1, AGES), rate))
+        assert [moment[0] for moment in moments] == pytest.approx([1 / rate, 2 / rate**2, 6 / rate**3])
+
+    @given(rates)
+    @settings(max_examples=20)
+    def test_moments_are_the_integrals_of_its_survival(self, hazard: np.ndarray) -> None:
+        hours = np.geomspace(1e-6, 100 / hazard.min(), 100_000)
+        survival = np.exp(-cumulative_hazard(hazard, hours))
+        for power, moment in enumerate(moments_by_row(hazard[None]), start=1):
+            found = np.trapezoid(power * hours ** (power - 1) * survival, hours)
+            assert moment[0] == pytest.approx(found, rel=1e-3)
 
     def test_without_losses_it_is_always_there_and_without_returns_never(self) -> None:
         assert POOLED.scaled(loss=0.0).availability == 1.0
@@ -168,7 +186,7 @@ class TestSlowdown:
         gangs = SpotRates.of(POOLED.scaled(loss=loss)).for_gang(spot_nodes)
         slowdown = spot_slowdown(np.full(2, busy), SpotBurden.of(gangs, interval_hours=0.25))
         more_spot, less_spot = slowdown.probability_at_most(factor)
-        assert less_spot >= more_spot - 1e-9
+        assert less_spot >= more_spot - 1e-4  # far below a chance of 1 % the two tails may cross
 
     @given(st.floats(1, 200), scales, st.floats(1.05, 4.0))
     def test_a_higher_loss_rate_never_lowers_hours_or_losses(self, busy: float, loss: float, more: float) -> None:
@@ -194,7 +212,7 @@ class TestSlowdown:
 
 @pytest.mark.parametrize("nodes", [1, 8])
 @pytest.mark.parametrize("interruption_class", [None, 1, 3])
-@pytest.mark.parametrize("hours", [12.0, 100.0])
+@pytest.mark.parametrize("hours", [12.0, 24.0, 100.0])
 def test_what_the_search_compares_is_near_what_the_plan_simulates(
     interruption_class: int | None, nodes: int, hours: float
 ) -> None:
@@ -205,4 +223,4 @@ def test_what_the_search_compares_is_near_what_the_plan_simulates(
     burden = SpotBurden.of(SpotRates.of(gang), interval_hours=0.3, restart_hours=0.1, saves_on_notice=True)
     closed = spot_slowdown(np.array([hours]), burden)
     assert closed.p50[0] == pytest.approx(np.quantile(found, 0.5), rel=0.2)
-    assert 0.8 < closed.p95[0] / np.quantile(found, 0.95) < 1.5
+    assert closed.p95[0] == pytest.approx(np.quantile(found, 0.95), rel=0.2)

@@ -14,7 +14,7 @@ from planner.models.deadline.table import PolicyTable
 from planner.models.deadline.world import ON_DEMAND, SPOT, Policy, World
 from planner.models.interruption.checkpoints import checkpoint_interval_seconds
 from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.process import SpotProcess
+from planner.models.interruption.process import AGES, SpotProcess
 from planner.models.interruption.traces import Trace
 from planner.models.prediction import Quantiles
 from planner.models.spot_runs.work import SURVIVING_SHARE
@@ -364,7 +364,7 @@ def test_a_save_longer_than_the_notice_is_not_saved_by_it():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"process": SpotProcess(loss_per_hour=np.ones(5), return_per_hour=np.zeros(5))}, "availability is zero"),
+        ({"process": SpotProcess(loss_per_hour=np.ones(AGES), return_per_hour=np.zeros(AGES))}, "availability is zero"),
         ({"process": None}, "nothing is known of when these spot nodes are lost"),
         ({"node_spot_usd": -1.0}, r"a price of -1\.0 \$/h cannot be"),
         ({"node_on_demand_usd": float("nan")}, r"a price of nan \$/h cannot be"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,7 +92,7 @@ def test_the_closed_form_is_near_the_simulation(loss: float, hours: float) -> No
 
 
 def test_uncertain_rates_widen_the_interval_and_keep_the_median() -> None:
-    sure, unsure = (simulate(day(), process, 20_000, seed=1) for process in (KNOWN, POOLED))
+    sure, unsure = (simulate(day(), replace(KNOWN, log_sd=log_sd), 20_000, seed=1) for log_sd in (0.0, 0.4))
     assert unsure.quantile(0.95) / unsure.quantile(0.05) > 1.5 * sure.quantile(0.95) / sure.quantile(0.05)
     assert unsure.quantile(0.5) == pytest.approx(sure.quantile(0.5), rel=0.1)
 
@@ -101,6 +103,16 @@ def test_what_is_there_for_long_is_better_than_what_is_gone_for_long() -> None:
         for up, age in ((True, 10.0), (True, 0.0), (False, 0.0), (False, 10.0))
     ]
     assert medians == sorted(medians)
+
+
+def test_a_blip_does_not_make_young() -> None:
+    """Ticks of half an hour: one without capacity is a blip, four are not."""
+    ticks = [1] * 10 + [0] + [1] * 8 + [0] * 4 + [1] * 2
+    runs = Trace(name="zone", tick_seconds=1800.0, counts=np.array(ticks, dtype=np.int64)).runs()
+    assert Start.met(runs, 4.0) == Start(up=True, age_hours=4.0)
+    assert Start.met(runs, 5.25) == Start(up=False, age_hours=0.25)
+    assert Start.met(runs, 6.5) == Start(up=True, age_hours=1.0 + 5.5 / 2)
+    assert Start.met(runs, 12.0) == Start(up=True, age_hours=0.5)
 
 
 def test_the_same_seed_gives_the_same_runs() -> None:

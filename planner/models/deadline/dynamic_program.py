@@ -1,6 +1,6 @@
 """The cheapest policy in expectation: dynamic programming over work left, time left, market state and what runs.
 
-The market is a chain of ten states (capacity there or gone, five ages each). A safety net forbids whatever could
+The market is a chain of twelve states (capacity there or gone, six ages each). A safety net forbids whatever could
 break the deadline in the worst case, so that the average is optimised only among policies that keep it.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from planner.models.deadline.grid import with_more_work
 from planner.models.deadline.table import STATES, PolicyTable
 from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, World
-from planner.models.interruption.process import AGE_EDGES_HOURS, AGES, SpotProcess
+from planner.models.interruption.process import AGE_EDGES_HOURS, AGES, SpotProcess, age_bucket, cumulative_hazard
 from planner.models.prediction import Flags, Floats
 
 _TOO_LATE = 1e4  # dearer than any way to be in time, and still a number that can be averaged
@@ -52,20 +52,24 @@ def market_chain(process: SpotProcess, step_hours: float) -> Floats:
     """Probabilities from state to state in one step.
 
     A chain forgets how long it has been in an age, so it grows older by chance; that chance is set so that as many
-    stretches outlive each age as do in truth. With the mean time in an age instead, too many would.
+    stretches outlive each age as do in truth. With the mean time in an age instead, too many would. An age that is
+    shorter than the step is left within it, and what ends meanwhile has run the risks of the ages passed through.
     """
+    reached = AGE_EDGES_HOURS + step_hours
+    next_age = np.maximum(age_bucket(reached), np.minimum(np.arange(AGES) + 1, AGES - 1))
+    passes = reached[:-1] >= AGE_EDGES_HOURS[1:]
     chain = np.zeros((STATES, STATES))
     for side, rates in enumerate((process.loss_per_hour, process.return_per_hour)):
-        ends = -np.expm1(-rates * step_hours)
+        ends = -np.expm1(cumulative_hazard(rates, AGE_EDGES_HOURS) - cumulative_hazard(rates, reached))
         outlive = np.exp(-rates[:-1] * np.diff(AGE_EDGES_HOURS))
         ending = ends[:-1] * outlive / np.maximum((1 - outlive) * (1 - ends[:-1]), 1e-12)
         older = np.where(rates[:-1] > 0, np.minimum(ending, 1.0), step_hours / np.diff(AGE_EDGES_HOURS))
+        grows = np.append(np.where(passes, 1.0, older), 0.0)
         for age in range(AGES):
-            state, grows = side * AGES + age, older[age] if age + 1 < AGES else 0.0
+            state = side * AGES + age
             chain[state, (1 - side) * AGES] += ends[age]
-            chain[state, state] += (1 - ends[age]) * (1 - grows)
-            if age + 1 < AGES:
-                chain[state, state + 1] += (1 - ends[age]) * grows
+            chain[state, state] += (1 - ends[age]) * (1 - grows[age])
+            chain[state, side * AGES + next_age[age]] += (1 - ends[age]) * grows[age]
     return chain
 
 

@@ -2,8 +2,8 @@
 
 Zones drift: what held last week is where next week starts from, not what it will be. Log rates therefore fall back to
 the pooled ones as history ages, and their uncertainty grows towards the spread between zones (an Ornstein-Uhlenbeck
-process). The numbers are from some thirty trials scored by `benchmarks/spot.py` on the same recordings: flat around
-each of them (p50 error 0.22 to 0.25), but not a choice that other recordings have confirmed.
+process). The numbers, and the ages themselves, are from some 600 trials scored by `benchmarks/spot.py` on the same
+recordings: flat around each of them (p50 error 0.197 to 0.207), but not a choice that other recordings have confirmed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LOWER, _UPPER = AGE_EDGES_HOURS, np.append(AGE_EDGES_HOURS[1:], np.inf)
 class Memory:
     """How the past is weighed against the pool of all zones."""
 
-    half_life_hours: float = 48.0
+    half_life_hours: float = 72.0
     level_events: float = 2.0  # the pool speaks with this many losses for the zone's general level
-    level_trust: float = 0.4  # of what the zone's level differs from the pool, this share lasts into the coming run
-    shape_events: float = 3.0  # the pool speaks with this many losses for each age
+    level_trust: float = 0.35  # of what the zone's level differs from the pool, this share lasts into the coming run
+    shape_events: float = 2.5  # the pool speaks with this many losses for each age
     drift_hours: float = 240.0
     run_hours: float = 12.0  # fresh history is this old in the middle of a day's run
 

@@ -11,7 +11,7 @@ import numpy as np
 from planner.models.interruption.process import SpotProcess
 
 POOLED = SpotProcess(
-    loss_per_hour=np.array([0.47, 1.64, 0.85, 0.30, 0.098]),
-    return_per_hour=np.array([0.69, 2.68, 1.25, 0.41, 0.070]),
-    log_sd=0.39,  # between zones
+    loss_per_hour=np.array([0.47, 1.64, 0.85, 0.30, 0.130, 0.051]),
+    return_per_hour=np.array([0.69, 2.68, 1.25, 0.41, 0.155, 0.022]),
+    log_sd=0.23,  # between zones, beyond what the ages say
 )

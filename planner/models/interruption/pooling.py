@@ -13,10 +13,12 @@ from planner.models.interruption.traces import Trace
 from planner.models.prediction import Floats
 
 _FEWEST_LOSSES = 5
+# Of the spread between zones: the rest is in the old ages already, where the zones that are long gone weigh most.
+_BEYOND_AGES = 0.6
 
 
 def pooled_process(traces: Sequence[Trace], nodes: int | None = None) -> SpotProcess:
-    """Each zone weighs the same however long it was watched; `log_sd` is how far zones lie apart."""
+    """Each zone weighs the same however long it was watched; `log_sd` is how far zones lie apart beyond that."""
     zones = [
         lived for lived in (_lived(trace, nodes) for trace in traces) if lived[1].sum(axis=1).min() >= _FEWEST_LOSSES
     ]
@@ -27,7 +29,7 @@ def pooled_process(traces: Sequence[Trace], nodes: int | None = None) -> SpotPro
     rates = np.asarray(ends / np.maximum(hours, 1e-9))
     # How many times as often as the pool's rates say: what differs between zones, apart from the shape.
     levels = [np.log(events.sum(axis=1) / (hours * rates).sum(axis=1)) for hours, events in zones]
-    spread = float(np.std(levels, axis=0).mean())
+    spread = _BEYOND_AGES * float(np.std(levels, axis=0).mean())
     return SpotProcess(loss_per_hour=rates[0], return_per_hour=rates[1], log_sd=spread)
 
 

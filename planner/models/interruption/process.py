@@ -1,7 +1,8 @@
 """When a gang of spot nodes is lost and when its capacity is back: rates that fall with the age of the current state.
 
 Up-times are not exponential: capacity that has lasted four hours is ten times safer than capacity that came a minute
-ago, and a shortage that has lasted as long ends as slowly. Five ages on either side hold this; the exponential law,
+ago, and a shortage that has lasted as long ends as slowly; what has lasted most of a day is safer, or gone for longer,
+once more. Six ages on either side hold this; the exponential law,
 whose rate never falls, expects too many short runs and no long ones.
 """
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from planner.models.prediction import Floats, Ints
 
-AGE_EDGES_HOURS = np.array([0.0, 0.12, 0.3, 1.0, 4.0])
+AGE_EDGES_HOURS = np.array([0.0, 0.12, 0.3, 1.0, 4.0, 16.0])
 AGES = len(AGE_EDGES_HOURS)
 _WIDTHS = np.diff(AGE_EDGES_HOURS)
 
@@ -90,16 +91,27 @@ def area_by_row(rates: Floats, hours: float) -> Floats:
     return np.asarray((np.exp(-before) * -np.expm1(-risk * lived) / risk).sum(axis=1))
 
 
-def moments_by_row(rates: Floats) -> tuple[Floats, Floats]:
-    """Mean and mean square of a duration, for each row; infinite where it never ends."""
+def moments_by_row(rates: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, mean square and mean cube of a duration, for each row; infinite where it never ends.
+
+    The integrals of S, 2 t S and 3 t^2 S over its survival S, which is exponential within each age.
+    """
     ages = np.diff(AGE_EDGES_HOURS)
     risk = np.maximum(rates, 1e-12)
     before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates[:, :-1] * ages, axis=1)], axis=1)
     alive = np.exp(-before)
     ends = np.concatenate([np.exp(-risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
-    through = np.concatenate([ends[:, :-1] * (1 + risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
+    run = risk[:, :-1] * ages
+    through, beyond = (
+        np.concatenate([ends[:, :-1] * factor, np.zeros((len(rates), 1))], axis=1)
+        for factor in (1 + run, 1 + run + run**2 / 2)
+    )
     area = alive * (1 - ends) / risk
     lever = alive * (1 - through) / risk**2
-    mean, square = area.sum(axis=1), 2 * (AGE_EDGES_HOURS * area + lever).sum(axis=1)
+    arch = 2 * alive * (1 - beyond) / risk**3
+    mean = area.sum(axis=1)
+    square = 2 * (AGE_EDGES_HOURS * area + lever).sum(axis=1)
+    cube = 3 * (AGE_EDGES_HOURS**2 * area + 2 * AGE_EDGES_HOURS * lever + arch).sum(axis=1)
     endless = rates[:, -1] <= 0
-    return np.where(endless, np.inf, mean), np.where(endless, np.inf, square)
+    mean, square, cube = (np.where(endless, np.inf, moment) for moment in (mean, square, cube))
+    return mean, square, cube

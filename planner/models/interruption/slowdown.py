@@ -1,30 +1,35 @@
 """What spot nodes cost a candidate in lost work and waiting, for a hundred thousand candidates at once.
 
 Renewal theory instead of simulation: each loss takes back part of an interval, a restart and a wait; their number and
-their spread follow from the up- and down-times. From a day of work on it is near the simulation (a test says how near);
-shorter runs come out too slow.
+their spread follow from the up- and down-times. From half a day of work on it is near the simulation (a test says how
+near).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from planner.models.interruption.checkpoints import UNNOTICED_SHARE
-from planner.models.interruption.process import SpotProcess, area_by_row, moments_by_row, survival_by_row
-from planner.models.prediction import Floats, Ints, Prediction
+from planner.models.interruption.process import (
+    AGE_EDGES_HOURS,
+    SpotProcess,
+    area_by_row,
+    moments_by_row,
+    survival_by_row,
+)
+from planner.models.prediction import Z95, Floats, Ints, Prediction
 
 # A gang is lost more often than a node, but far less often than its nodes would be one by one: losses come together.
 # Exponents of the node count, read off two recordings of 4 nodes and two of 16: losses grow by 0 to 0.66, so rough.
 LOSS_EXPONENT = 0.25
 RETURN_EXPONENT = -0.05
+# Half the rates is about a quarter of the hours. Were it more where there are more spot nodes, as it is in truth, then
+# more of them would now and then look safer.
+_LESS_HOURS = 2.0
 _LEAST_KEPT_HOURS = 1e-6  # of a stint: with a restart that outlasts every one, the rest is as good as nothing
-
-# Twice the rates is twice the waste where losses are rare, and far more where long stretches become rare.
-# Both set by simulations of the pooled process and of the advisor's classes, for 1 to 8 nodes and 3 to 200 hours.
-_MORE_ELASTIC, _OFTEN = 1.4, 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,13 @@ class SpotRates:
             return_per_hour=self.return_per_hour[rows],
             loss_log_sd=self.loss_log_sd[rows],
             return_log_sd=self.return_log_sd[rows],
+        )
+
+    def scaled(self, loss: Floats | float = 1.0, returns: Floats | float = 1.0) -> SpotRates:
+        return replace(
+            self,
+            loss_per_hour=self.loss_per_hour * np.reshape(loss, (-1, 1)),
+            return_per_hour=self.return_per_hour * np.reshape(returns, (-1, 1)),
         )
 
     def for_gang(self, spot_nodes: Ints) -> SpotRates:
@@ -83,8 +95,10 @@ class SpotBurden:
     shortage: Floats  # the chance that capacity is not there at the start
     start_hours: Floats
     start_variance: Floats
+    start_p95_hours: Floats  # zero where that is less than the oldest age
     loss_log_sd: Floats
-    return_log_sd: Floats
+    lower_log_sd: Floats  # of these hours, since the rates are not known
+    upper_log_sd: Floats
 
     @classmethod
     def of(
@@ -95,13 +109,10 @@ class SpotBurden:
         restart_hours: float = 0.1,
         saves_on_notice: bool = False,
     ) -> SpotBurden:
-        up, up_square = moments_by_row(rates.loss_per_hour)
-        down, down_square = moments_by_row(rates.return_per_hour)
-        started = survival_by_row(rates.loss_per_hour, restart_hours)
-        rollback = np.asarray(interval_hours, dtype=float) / 2 * started * (UNNOTICED_SHARE if saves_on_notice else 1.0)
-        after_restart = up - area_by_row(rates.loss_per_hour, restart_hours)
-        # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
-        kept = np.maximum(np.maximum(after_restart - rollback, 0.05 * after_restart), _LEAST_KEPT_HOURS)
+        up, up_square, _ = moments_by_row(rates.loss_per_hour)
+        down, down_square, down_cube = moments_by_row(rates.return_per_hour)
+        rollback = np.asarray(interval_hours, dtype=float) / 2 * (UNNOTICED_SHARE if saves_on_notice else 1.0)
+        kept = _kept_hours(rates.loss_per_hour, rollback, restart_hours)
         endless = np.isinf(up)
         up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
         losses = np.where(endless, 0.0, 1 / kept)
@@ -114,13 +125,52 @@ class SpotBurden:
             variance_per_hour=losses * (down_square - down**2 + (down / kept) ** 2 * (up_square - up**2)),
             shortage=shortage,
             start_hours=shortage * rest,
-            start_variance=shortage * rest**2 * (2 - shortage),
+            start_p95_hours=_long_wait_hours(rates, 0.05),
+            start_variance=shortage * (down_cube / (3 * down) - shortage * rest**2),
             loss_log_sd=rates.loss_log_sd,
-            return_log_sd=rates.return_log_sd,
+            lower_log_sd=_LESS_HOURS * np.hypot(rates.loss_log_sd, rates.return_log_sd),
+            upper_log_sd=_upper_log_sd(rates, rollback, restart_hours),
         )
 
     def at(self, rows: Ints) -> SpotBurden:
         return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def _kept_hours(loss_per_hour: Floats, rollback_hours: Floats, restart_hours: float) -> Floats:
+    """Of a stint, after its restart and what its end takes back."""
+    after_restart = moments_by_row(loss_per_hour)[0] - area_by_row(loss_per_hour, restart_hours)
+    taken = rollback_hours * survival_by_row(loss_per_hour, restart_hours)
+    # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
+    return np.maximum(np.maximum(after_restart - taken, 0.05 * after_restart), _LEAST_KEPT_HOURS)
+
+
+def _long_wait_hours(rates: SpotRates, chance: float) -> Floats:
+    """What is left of a shortage of the oldest age that is met at a random moment: longer only with this chance.
+
+    Where rates are one deviation worse than thought, since it is these zones that make the tail.
+    """
+    worse = rates.scaled(np.exp(rates.loss_log_sd), np.exp(-rates.return_log_sd))
+    up, down = moments_by_row(worse.loss_per_hour)[0], moments_by_row(worse.return_per_hour)[0]
+    oldest, rate = AGE_EDGES_HOURS[-1], np.maximum(worse.return_per_hour[:, -1], 1e-12)
+    longer = survival_by_row(worse.return_per_hour, oldest) / rate / (up + down)
+    return np.where(longer > chance, oldest + np.log(np.maximum(longer, chance) / chance) / rate, 0.0)
+
+
+def _upper_log_sd(rates: SpotRates, rollback_hours: Floats, restart_hours: float) -> Floats:
+    """How far the hours move when either rate is worse than in 95 of 100 zones: often by far more than the rate."""
+
+    def log_hours(loss: Floats | float = 1.0, returns: Floats | float = 1.0) -> Floats:
+        moved = rates.scaled(loss, returns)
+        up, down = moments_by_row(moved.loss_per_hour)[0], moments_by_row(moved.return_per_hour)[0]
+        kept = _kept_hours(moved.loss_per_hour, rollback_hours, restart_hours)
+        never = np.isinf(up) | np.isinf(down)  # then there is nothing to be wrong about
+        up, down, kept = (np.where(never, 1.0, hours) for hours in (up, down, kept))
+        return np.log((up - kept + down) / kept)
+
+    usual = log_hours()
+    by_loss = log_hours(loss=np.exp(Z95 * rates.loss_log_sd)) - usual
+    by_return = log_hours(returns=np.exp(-Z95 * rates.return_log_sd)) - usual
+    return np.hypot(by_loss, by_return) / Z95
 
 
 def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
@@ -133,13 +183,16 @@ def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
     spared = _chance_of_none(busy_hours, burden)
     hit = np.maximum(1 - spared, 1e-12)
     typical, log_variance = _log_normal(mean / hit, square / hit)
-    elasticity = 1 + _MORE_ELASTIC * burden.hours_per_hour / (_OFTEN + burden.hours_per_hour)
-    sd = np.hypot(np.sqrt(log_variance), elasticity * np.hypot(burden.loss_log_sd, burden.return_log_sd))
-    quantiles = {
-        name: 1 + np.where(share > spared, typical * np.exp(sd * ndtri((share - spared) / hit)), 0.0) / busy_hours
-        for name, share in (("p05", 0.05), ("p50", 0.5), ("p95", 0.95))
-    }
-    return Prediction(**quantiles, extrapolated=np.zeros(len(mean), dtype=bool))
+    quantiles = {}
+    for name, share in (("p05", 0.05), ("p50", 0.5), ("p95", 0.95)):
+        z = ndtri((share - spared) / hit)
+        sd = np.sqrt(log_variance + np.where(z < 0, burden.lower_log_sd, burden.upper_log_sd) ** 2)
+        quantiles[name] = np.where(share > spared, typical * np.exp(sd * z), 0.0)
+    # One long wait at the start is a tail of its own, which the two moments of a short run miss.
+    long_wait = burden.start_p95_hours + burden.hours_per_hour * busy_hours
+    quantiles["p95"] = np.where(burden.start_p95_hours > 0, np.maximum(quantiles["p95"], long_wait), quantiles["p95"])
+    ratios = {name: 1 + hours / busy_hours for name, hours in quantiles.items()}
+    return Prediction(**ratios, extrapolated=np.zeros(len(mean), dtype=bool))
 
 
 def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:

@@ -13,9 +13,12 @@ from planner.models.interruption.process import (
     hours_at_hazard,
     moments_by_row,
 )
+from planner.models.interruption.traces import Runs
 from planner.models.prediction import Floats
 
 GIVEN_UP_HOURS = 24.0 * 365
+_BLIP_HOURS = 1.0
+_REMEMBERED = 0.5
 _WIDTHS = np.append(np.diff(AGE_EDGES_HOURS), np.inf)
 
 
@@ -25,6 +28,20 @@ class Start:
 
     up: bool
     age_hours: float
+
+    @classmethod
+    def met(cls, runs: Runs, hours: float) -> Start:
+        """What a recording shows at this moment.
+
+        A blip does not make young: capacity that was there all day but for ten minutes is safer than its last ten
+        minutes say. Of what it had lasted before, half counts.
+        """
+        now = first = runs.at(hours)
+        lengths = runs.end_hours - runs.begin_hours
+        while first >= 2 and lengths[first - 1] < _BLIP_HOURS:
+            first -= 2
+        age, before = hours - runs.begin_hours[now], runs.begin_hours[now] - runs.begin_hours[first]
+        return cls(up=bool(runs.up[now]), age_hours=float(age + before * _REMEMBERED))
 
 
 def duration(rates: Floats, factor: Floats, generator: np.random.Generator) -> Floats:
