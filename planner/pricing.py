@@ -140,7 +140,8 @@ class Priced:
 
 def on_demand(configurations: Configurations, work: Prediction, offers: Offers, predictors: Predictors) -> Priced:
     hours = work.scaled(1 + predictors.checkpoint_share, shift=predictors.startup_seconds / 3600)
-    counts, which = np.unique(configurations.nodes, return_inverse=True)
+    first, which = _distinct(configurations.nodes)
+    counts = configurations.nodes[first]
     bill = _bill(offers, counts, counts).at(which)
     return Priced(
         configurations=configurations,
@@ -172,16 +173,16 @@ def with_spot(
     With a deadline, on-demand nodes replace the spot ones before it is missed.
     """
     # Prices and losses belong to a node count and a base, of which there are far fewer than rows.
-    _, first, which = np.unique(configurations.nodes << 32 | base, return_index=True, return_inverse=True)
+    first, which = _distinct(configurations.nodes * (1 + base.max()) + base)
     counts, bases = configurations.nodes[first], base[first]
     bill = _bill(place.offers, counts, bases).at(which)
-    terms = markets.terms(place.source, counts - bases).at(which)
+    terms = markets.terms(place.source, configurations.nodes - base)
     startup = predictors.startup_seconds / 3600
     busy = work.scaled(1 + terms.save_share)
     wall, paid = terms.slowdown(busy.p50)
-    hours = busy.times(wall).scaled(1.0, shift=startup)
+    hours = busy.times(wall).shifted(startup)
     # Hours of spot nodes at today's price that will cost as much as these hours do then.
-    spot_hours = busy.times(paid).scaled(1.0, shift=startup).times(predictors.spot_price)
+    spot_hours = busy.times(paid).shifted(startup).times(predictors.spot_price)
     usd = hours.scaled(bill.fixed).plus(spot_hours.scaled(bill.spot))
     usd = usd.at_most(hours.scaled(bill.all_on_demand))  # a spot node never costs more than an on-demand one
     if deadline_hours is not None:
@@ -200,6 +201,16 @@ def with_spot(
         hours=hours,
         usd=usd,
     )
+
+
+def _distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """A row of each key, and which key every row has, without sorting: keys are small numbers."""
+    row_of = np.full(int(keys.max(initial=0)) + 1, -1)
+    row_of[keys] = np.arange(len(keys))
+    known = np.flatnonzero(row_of >= 0)
+    place = np.empty_like(row_of)
+    place[known] = np.arange(len(known))
+    return row_of[known], place[keys]
 
 
 class _Bill(NamedTuple):
@@ -225,7 +236,12 @@ def _bill(offers: Offers, nodes: Ints, base: Ints) -> _Bill:
 
 def pareto_rows(hours: Floats, usd: Floats) -> Ints:
     """Rows that no other row beats in both, fastest first; of equal rows the first."""
-    order = np.lexsort((usd, hours))
+    near = np.arange(len(hours))
+    for beats in (usd, hours):  # most rows are slower than the cheapest or dearer than the fastest: nothing to sort
+        if len(near):
+            best = near[beats[near].argmin()]
+            near = near[(hours[near] <= hours[best]) | (usd[near] <= usd[best])]
+    order = near[np.lexsort((usd[near], hours[near]))]
     ranked = usd[order]
     best_before = np.concatenate(([np.inf], np.minimum.accumulate(ranked)[:-1]))
     return np.asarray(order[ranked < best_before])

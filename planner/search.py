@@ -105,7 +105,7 @@ class _Blocks:
         markets = self.predictors.spot_markets
         if constraints.spot == "never" or markets is None or not offers["spot"]:
             return
-        base = np.stack(list(on_demand_bases(nodes, constraints)))
+        base = np.stack(list(on_demand_bases(np.arange(1 + nodes.max(initial=0)), constraints)))[:, nodes]
         row, base = np.nonzero(base >= 0)[1], base[base >= 0]
         configurations, work, nodes = configurations.at(row), work.at(row), nodes[row]
         deadlines = (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,)

@@ -65,25 +65,25 @@ class SpotTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotMarkets:
-    """Terms by source and node count, remembered: they are the same for every instance type."""
+    """Terms by source and number of spot nodes, remembered: they are the same for every instance type."""
 
     history: SpotHistory
     save_seconds: float
     restart_seconds: float
-    _known: dict[tuple[SpotSource, bytes], SpotTerms] = field(default_factory=dict)
+    _known: dict[SpotSource, SpotTerms] = field(default_factory=dict)  # row i: i + 1 spot nodes
 
     @property
     def saves_on_notice(self) -> bool:
         return saved_in_notice(self.save_seconds)
 
     def terms(self, source: SpotSource, spot_nodes: Ints) -> SpotTerms:
-        key = (source, spot_nodes.tobytes())
-        if key not in self._known:
-            self._known[key] = self._terms(source, spot_nodes)
-        return self._known[key]
+        most = int(spot_nodes.max(initial=1))
+        if source not in self._known or len(self._known[source].interval_seconds) < most:
+            self._known[source] = self._terms(source, 1 + np.arange(most))
+        return self._known[source].at(np.maximum(spot_nodes, 1) - 1)
 
     def _terms(self, source: SpotSource, spot_nodes: Ints) -> SpotTerms:
-        rates = source.rates(np.maximum(spot_nodes, 1))
+        rates = source.rates(spot_nodes)
         interval = intervals_seconds(self.save_seconds, rates.mean_up_hours, uses_notice=self.saves_on_notice)
         burden = SpotBurden.of(
             rates,

@@ -75,7 +75,12 @@ def hours_at_hazard(rates: Floats, hazard: Floats) -> Floats:
 
 
 def mean_hours(rates: Floats) -> float:
-    return float(moments_by_row(rates[None])[0][0])
+    return float(mean_by_row(rates[None])[0])
+
+
+def mean_by_row(rates: Floats) -> Floats:
+    """Mean hours of a duration, for each row; infinite where it never ends."""
+    return np.where(rates[:, -1] <= 0, np.inf, area_by_row(rates, np.inf))
 
 
 def survival_by_row(rates: Floats, hours: float) -> Floats:
@@ -87,7 +92,7 @@ def area_by_row(rates: Floats, hours: float) -> Floats:
     """The mean of a duration that is cut off after these hours."""
     lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
     risk = np.maximum(rates, 1e-12)
-    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates * lived, axis=1)[:, :-1]], axis=1)
+    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(risk * lived, axis=1)[:, :-1]], axis=1)
     return np.asarray((np.exp(-before) * -np.expm1(-risk * lived) / risk).sum(axis=1))
 
 

@@ -17,6 +17,7 @@ from planner.models.interruption.process import (
     AGE_EDGES_HOURS,
     SpotProcess,
     area_by_row,
+    mean_by_row,
     moments_by_row,
     survival_by_row,
 )
@@ -78,7 +79,7 @@ class SpotRates:
 
     @property
     def mean_up_hours(self) -> Floats:
-        return moments_by_row(self.loss_per_hour)[0]
+        return mean_by_row(self.loss_per_hour)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ class SpotBurden:
     shortage: Floats  # the chance that capacity is not there at the start
     start_hours: Floats
     start_variance: Floats
-    start_p95_hours: Floats  # zero where that is less than the oldest age
+    start_p95_hours: Floats  # -inf where that is less than the oldest age
     loss_log_sd: Floats
     lower_log_sd: Floats  # of these hours, since the rates are not known
     upper_log_sd: Floats
@@ -112,7 +113,7 @@ class SpotBurden:
         up, up_square, _ = moments_by_row(rates.loss_per_hour)
         down, down_square, down_cube = moments_by_row(rates.return_per_hour)
         rollback = np.asarray(interval_hours, dtype=float) / 2 * (UNNOTICED_SHARE if saves_on_notice else 1.0)
-        kept = _kept_hours(rates.loss_per_hour, rollback, restart_hours)
+        kept = _kept_hours(rates.loss_per_hour, up, rollback, restart_hours)
         endless = np.isinf(up)
         up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
         losses = np.where(endless, 0.0, 1 / kept)
@@ -129,16 +130,16 @@ class SpotBurden:
             start_variance=shortage * (down_cube / (3 * down) - shortage * rest**2),
             loss_log_sd=rates.loss_log_sd,
             lower_log_sd=_LESS_HOURS * np.hypot(rates.loss_log_sd, rates.return_log_sd),
-            upper_log_sd=_upper_log_sd(rates, rollback, restart_hours),
+            upper_log_sd=_upper_log_sd(rates, down, rollback, restart_hours),
         )
 
     def at(self, rows: Ints) -> SpotBurden:
         return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def _kept_hours(loss_per_hour: Floats, rollback_hours: Floats, restart_hours: float) -> Floats:
+def _kept_hours(loss_per_hour: Floats, up_hours: Floats, rollback_hours: Floats, restart_hours: float) -> Floats:
     """Of a stint, after its restart and what its end takes back."""
-    after_restart = moments_by_row(loss_per_hour)[0] - area_by_row(loss_per_hour, restart_hours)
+    after_restart = up_hours - area_by_row(loss_per_hour, restart_hours)
     taken = rollback_hours * survival_by_row(loss_per_hour, restart_hours)
     # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
     return np.maximum(np.maximum(after_restart - taken, 0.05 * after_restart), _LEAST_KEPT_HOURS)
@@ -150,27 +151,30 @@ def _long_wait_hours(rates: SpotRates, chance: float) -> Floats:
     Where rates are one deviation worse than thought, since it is these zones that make the tail.
     """
     worse = rates.scaled(np.exp(rates.loss_log_sd), np.exp(-rates.return_log_sd))
-    up, down = moments_by_row(worse.loss_per_hour)[0], moments_by_row(worse.return_per_hour)[0]
+    up, down = mean_by_row(worse.loss_per_hour), mean_by_row(worse.return_per_hour)
     oldest, rate = AGE_EDGES_HOURS[-1], np.maximum(worse.return_per_hour[:, -1], 1e-12)
     longer = survival_by_row(worse.return_per_hour, oldest) / rate / (up + down)
-    return np.where(longer > chance, oldest + np.log(np.maximum(longer, chance) / chance) / rate, 0.0)
+    return np.where(longer > chance, oldest + np.log(np.maximum(longer, chance) / chance) / rate, -np.inf)
 
 
-def _upper_log_sd(rates: SpotRates, rollback_hours: Floats, restart_hours: float) -> Floats:
+def _upper_log_sd(rates: SpotRates, down_hours: Floats, rollback_hours: Floats, restart_hours: float) -> Floats:
     """How far the hours move when either rate is worse than in 95 of 100 zones: often by far more than the rate."""
 
-    def log_hours(loss: Floats | float = 1.0, returns: Floats | float = 1.0) -> Floats:
-        moved = rates.scaled(loss, returns)
-        up, down = moments_by_row(moved.loss_per_hour)[0], moments_by_row(moved.return_per_hour)[0]
-        kept = _kept_hours(moved.loss_per_hour, rollback_hours, restart_hours)
-        never = np.isinf(up) | np.isinf(down)  # then there is nothing to be wrong about
-        up, down, kept = (np.where(never, 1.0, hours) for hours in (up, down, kept))
+    def up_and_kept(factor: Floats | float) -> tuple[Floats, Floats]:
+        loss = rates.loss_per_hour * np.reshape(factor, (-1, 1))
+        up = mean_by_row(loss)
+        return up, _kept_hours(loss, up, rollback_hours, restart_hours)
+
+    usual, lost_sooner = up_and_kept(1.0), up_and_kept(np.exp(Z95 * rates.loss_log_sd))
+    back_later = mean_by_row(rates.return_per_hour * np.exp(-Z95 * rates.return_log_sd)[:, None])
+    never = np.isinf(usual[0]) | np.isinf(down_hours)  # then there is nothing to be wrong about
+
+    def log_hours(up: Floats, kept: Floats, down: Floats) -> Floats:
+        up, kept, down = (np.where(never, 1.0, hours) for hours in (up, kept, down))
         return np.log((up - kept + down) / kept)
 
-    usual = log_hours()
-    by_loss = log_hours(loss=np.exp(Z95 * rates.loss_log_sd)) - usual
-    by_return = log_hours(returns=np.exp(-Z95 * rates.return_log_sd)) - usual
-    return np.hypot(by_loss, by_return) / Z95
+    before = log_hours(*usual, down_hours)
+    return np.hypot(log_hours(*lost_sooner, down_hours) - before, log_hours(*usual, back_later) - before) / Z95
 
 
 def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
@@ -178,20 +182,25 @@ def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
 
     `busy_hours` are steps and saves.
     """
-    mean = burden.hours_per_hour * busy_hours + burden.start_hours
+    on_the_way = burden.hours_per_hour * busy_hours
+    mean = on_the_way + burden.start_hours
     square = burden.variance_per_hour * busy_hours + burden.start_variance + mean**2
     spared = _chance_of_none(busy_hours, burden)
     hit = np.maximum(1 - spared, 1e-12)
     typical, log_variance = _log_normal(mean / hit, square / hit)
-    quantiles = {}
-    for name, share in (("p05", 0.05), ("p50", 0.5), ("p95", 0.95)):
-        z = ndtri((share - spared) / hit)
-        sd = np.sqrt(log_variance + np.where(z < 0, burden.lower_log_sd, burden.upper_log_sd) ** 2)
-        quantiles[name] = np.where(share > spared, typical * np.exp(sd * z), 0.0)
+    lower, upper = (np.sqrt(log_variance + sd**2) for sd in (burden.lower_log_sd, burden.upper_log_sd))
+    middle = ndtri((0.5 - spared) / hit)
+    hours = {
+        "p05": (0.05, lower * ndtri((0.05 - spared) / hit)),
+        "p50": (0.5, np.where(middle < 0, lower, upper) * middle),
+        "p95": (0.95, upper * ndtri((0.95 - spared) / hit)),
+    }
+    ratios = {
+        name: np.where(share > spared, typical * np.exp(move), 0.0) / busy_hours + 1
+        for name, (share, move) in hours.items()
+    }
     # One long wait at the start is a tail of its own, which the two moments of a short run miss.
-    long_wait = burden.start_p95_hours + burden.hours_per_hour * busy_hours
-    quantiles["p95"] = np.where(burden.start_p95_hours > 0, np.maximum(quantiles["p95"], long_wait), quantiles["p95"])
-    ratios = {name: 1 + hours / busy_hours for name, hours in quantiles.items()}
+    ratios["p95"] = np.maximum(ratios["p95"], (burden.start_p95_hours + on_the_way) / busy_hours + 1)
     return Prediction(**ratios, extrapolated=np.zeros(len(mean), dtype=bool))
 
 
@@ -207,8 +216,8 @@ def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:
 
 def _log_normal(mean: Floats, square: Floats) -> tuple[Floats, Floats]:
     """Median and log variance from two moments; zero where there is nothing."""
-    log_variance = np.log(np.divide(square, mean**2, out=np.ones_like(mean), where=mean > 0))
-    return mean * np.exp(-log_variance / 2), np.maximum(log_variance, 0.0)
+    ratio = np.maximum(np.divide(square, mean**2, out=np.ones_like(mean), where=mean > 0), 1.0)
+    return mean / np.sqrt(ratio), np.log(ratio)
 
 
 def expected_losses(busy_hours: Floats, burden: SpotBurden) -> Floats:
