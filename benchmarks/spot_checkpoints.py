@@ -15,7 +15,7 @@ RUNS = 20_000
 # Zones as they differ in the recordings; paid hours are what an interval changes, waiting is the same for all.
 PROCESSES = {
     name: SpotProcess(loss_per_hour=POOLED.loss_per_hour * loss, return_per_hour=POOLED.return_per_hour)
-    for name, loss in (("often lost", 1.5), ("pooled", 1.0), ("seldom lost", 0.4))
+    for name, loss in (("often lost", 1.5), ("pooled", 1.0), ("seldom lost", 0.4), ("hardly ever lost", 0.01))
 }
 
 
@@ -25,7 +25,7 @@ def checkpoint_rows() -> list[dict[str, object]]:
         for save in SAVES_SECONDS:
             for notice in (False, True) if saved_in_notice(save) else (False,):
                 chosen = checkpoint_interval_seconds(save, process.mean_up_hours, uses_notice=notice)
-                tried = np.unique(np.append(chosen, np.geomspace(max(20.0, save), 4 * 3600, 25)))
+                tried = np.unique(np.append(chosen, np.geomspace(max(20.0, save), 12 * 3600, 30)))
                 costs = [paid_hours(process, save, float(interval), notice) for interval in tried]
                 best = int(np.argmin(costs))
                 rows.append(

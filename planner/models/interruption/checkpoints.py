@@ -16,6 +16,7 @@ NOTICE_SECONDS = 30.0
 UNNOTICED_SHARE = 0.1
 _SHORTEST_INTERVAL_SAVES = 5.0
 _SHORTEST_INTERVAL_SECONDS = 60.0
+_LONGEST_INTERVAL_SAVES = 60.0
 _LONGEST_INTERVAL_SECONDS = 3600.0
 # Until the search knows the zone: what the plan has assumed of a cluster so far.
 _ASSUMED_HOURS_BETWEEN_LOSSES = 10.0
@@ -37,7 +38,9 @@ def checkpoint_interval_seconds(
 
 
 def intervals_seconds(save_seconds: float, mean_hours_between_losses: Floats, *, uses_notice: bool = False) -> Floats:
-    """Kept between five saves and an hour: beyond, a wrong rate costs more than the formula gains.
+    """Kept between five saves and sixty, or an hour: beyond, a wrong rate costs more than the formula gains.
+
+    A sixtieth of the time is then the most that saving takes where nothing is ever lost.
 
     The first-order form: Daly's further terms assume exponential up-times and come out too short here.
     """
@@ -45,4 +48,5 @@ def intervals_seconds(save_seconds: float, mean_hours_between_losses: Floats, *,
     between = np.maximum(np.asarray(mean_hours_between_losses, dtype=float), 1e-3) * 3600 / unexpected
     best = np.sqrt(2 * save_seconds * between)
     shortest = max(_SHORTEST_INTERVAL_SAVES * save_seconds, _SHORTEST_INTERVAL_SECONDS)
-    return np.asarray(np.maximum(np.minimum(best, _LONGEST_INTERVAL_SECONDS), shortest))
+    longest = max(_LONGEST_INTERVAL_SAVES * save_seconds, _LONGEST_INTERVAL_SECONDS)
+    return np.asarray(np.clip(best, shortest, longest))
