@@ -6,12 +6,14 @@ What is written appears whole or not at all: first beside its place, then rename
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from planner.plan.schema import Plan, parse_plan
 JOB_FILE = "scav.yaml"
 PLAN_FILE = "scav.plan.json"
 MEASUREMENTS_FILE = "measurements.jsonl"
+_MOST_RECORDED_BYTES = 64 << 20
 _CATALOG_FILE = re.compile(r"catalog-\d{4}-\d{2}-\d{2}\.json")
 
 
@@ -69,7 +72,27 @@ def load_history(folder: Path | None, *, but: Path) -> tuple[list[tuple[Measurem
 
 
 def load_trace(file: Path) -> Trace:
-    return parse_trace(one_line(file.name), _json(load_text(file), file), file=str(file))
+    return _trace(file, _recording_text(file))
+
+
+def _trace(file: Path, text: str) -> Trace:
+    return parse_trace(one_line(file.name), _json(text, file), file=str(file))
+
+
+def _recording_text(file: Path) -> str:
+    """Recordings are long and mostly the same number, so they are often kept compressed."""
+    if file.suffix != ".gz":
+        return load_text(file)
+    try:
+        with gzip.open(file) as compressed:
+            content = compressed.read(_MOST_RECORDED_BYTES + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise InputError("not a gzip file, or cut off", file=str(file)) from None
+    except (OSError, ValueError) as error:
+        raise InputError(_reason(error), file=str(file)) from None
+    if len(content) > _MOST_RECORDED_BYTES:
+        raise InputError(f"more than {_MOST_RECORDED_BYTES >> 20} MiB once unpacked", file=str(file))
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def load_spot_history(folder: Path | None, *, age_hours: float) -> tuple[SpotHistory, str | None]:
@@ -79,12 +102,15 @@ def load_spot_history(folder: Path | None, *, age_hours: float) -> tuple[SpotHis
     if not _is_folder(folder):
         raise InputError("no such folder", file=str(folder))
     recordings, texts = {}, []
-    for path in sorted(folder.glob("*.json")):
-        instance_type, at, zone = path.stem.partition("@")
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")]):
+        instance_type, at, zone = path.name.removesuffix(".gz").removesuffix(".json").partition("@")
         if not at:
             raise InputError("is named for no instance type and zone ID, as g5.xlarge@use1-az4.json is", file=str(path))
-        recordings[instance_type, zone] = Recording(load_trace(path), age_hours)
-        texts.append(path.name + load_text(path))
+        if (instance_type, zone) in recordings:
+            raise InputError("is there twice, compressed and not", file=str(path))
+        text = _recording_text(path)
+        recordings[instance_type, zone] = Recording(_trace(path, text), age_hours)
+        texts.append(path.name + text)
     if not recordings:
         raise InputError("holds no recording such as g5.xlarge@use1-az4.json", file=str(folder))
     return SpotHistory(recordings=recordings), sha256(f"{age_hours}" + "".join(texts))

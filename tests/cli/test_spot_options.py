@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +75,19 @@ def test_a_recording_speaks_before_the_class(plan, recorded):
     assert often["inputs"]["spot_history_sha256"]
 
 
+def test_a_recording_may_be_compressed_but_not_be_there_twice(plan, recorded, run_scav, tmp_path):
+    options = ("--spot", "always", "--deadline", "1000h", "--spot-history", recorded(OFTEN_LOST))
+    plain = plan(*options)["spot"]["market"]
+    for file in (tmp_path / "recorded").iterdir():
+        Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        if not file.name.endswith("az4.json"):
+            file.unlink()
+    twice = run_scav("plan", *options).stderr
+    assert twice == "Error: recorded/g5.xlarge@use1-az4.json.gz: is there twice, compressed and not\n"
+    (tmp_path / "recorded" / "g5.xlarge@use1-az4.json").unlink()
+    assert plan(*options)["spot"]["market"] == {**plain, "source": plain["source"].replace(".json", ".json.gz")}
+
+
 def test_the_older_a_recording_the_less_is_known(plan, recorded):
     folder = recorded(OFTEN_LOST)
     fresh, old = (
@@ -116,6 +131,7 @@ def test_a_zone_without_any_capacity_is_not_rented(plan, recorded):
             '{"metadata": {"gap_seconds": 600}, "data": [1, 1], "prices": [1.0, -1.0]}',
             "recorded/g5.xlarge@use1-az4.json: prices: tick 1: -1.0 is no price above 0",
         ),
+        ("g5.xlarge@use1-az4.json.gz", "{}", "recorded/g5.xlarge@use1-az4.json.gz: not a gzip file, or cut off"),
         ("readme.txt", "", "recorded: holds no recording such as g5.xlarge@use1-az4.json"),
     ],
 )
