@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from planner.errors import InputError
-from planner.job.schema import Job
+from planner.job.schema import FORMS, Job
 
 KeyPath = tuple[str | int, ...]
 _LARGEST_FILE = 1 << 18  # characters; YAML is read slowly enough that more would look like a hang
@@ -148,7 +148,7 @@ def _sentence(detail: ErrorDetails, path: KeyPath) -> str:
         case "literal_error":
             return f"{shown} is not one of {context['expected']}"
         case "string_pattern_mismatch":
-            return f"{shown} does not have the form {context['pattern']}"
+            return f"{shown} is not {FORMS[context['pattern']]}"
         case "tuple_type":
             return f"{shown} must be a list; write [a, b]"
         case "model_type" | "model_attributes_type":

@@ -11,6 +11,18 @@ from planner.catalog import Precision
 from planner.contract import Contract
 from planner.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hours, Range, Samples, Usd
 
+# What a text must be, in words, by the pattern that says so: an error shows the words.
+FORMS = {
+    r"^[a-z0-9][a-z0-9-]{0,38}$": "small letters, digits and dashes, at most 39 of them (my-job)",
+    r"^[a-z0-9][a-z0-9-]{0,7}$": "small letters, digits and dashes, at most 8 of them (run-2)",
+    r"^vpc-[0-9a-f]{8,17}$": "the ID of a VPC (vpc-0123456789abcdef0)",
+    r"^subnet-[0-9a-f]{8,17}$": "the ID of a subnet (subnet-0123456789abcdef0)",
+    r"^ami-[0-9a-f]{8,17}$": "the ID of an AMI (ami-0123456789abcdef0)",
+    r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$": "an image by digest (registry/name@sha256: and 64 hex digits)",
+    r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$": "the name of an S3 bucket (my-checkpoints)",
+    r"^[^@\s]+@[^@\s]+\.[^@\s]+$": "an e-mail address (me@example.org)",
+}
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,38}$")]
 Optimizer = Literal["sgd", "momentum", "lion", "adam", "adamw"]
 Objective = Literal["cost", "time", "knee"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +16,7 @@ from planner import assets
 from planner.errors import InputError
 from planner.job import Job, parse_job
 from planner.job.fields import CountRange
+from planner.job.schema import FORMS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -105,7 +107,7 @@ def test_only_a_budget_means_the_fastest(changed):
         ('["g5.*"]', "g5.*", "constraints.instance_types: 'g5.*' must be a list; write [a, b]"),
         ('["g5.*"]', "[]", "constraints.instance_types"),
         ('["g5.*"]', "[[g5.*]]", "constraints.instance_types.0: input should be a valid string"),
-        ("name: small", "name: Small Job", "scav.yaml:1: name: 'Small Job' does not have the form"),
+        ("name: small", "name: Small Job", "scav.yaml:1: name: 'Small Job' is not small letters, digits and"),
         ("name: small", "name: small\nobjective: fame", "objective: 'fame' is not one of 'cost', 'time' or 'knee'"),
         ("name: small", "name: small\nworkload: 7\n#", "scav.yaml:2: workload: '7' must be a group of `key: value`"),
         ("constraints:\n", "constraints: cheap\nx:\n", "unknown key"),
@@ -244,3 +246,8 @@ def test_any_value_of_any_key_ends_in_a_job_or_an_input_error(value):
 def test_a_command_that_no_node_could_be_given_is_refused(job_text: str, command: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         parse_job(f"{job_text}run:\n  command: {command}\n", file="scav.yaml")
+
+
+def test_every_form_is_also_said_in_words():
+    patterns = set(re.findall(r'"pattern":\s*"((?:[^"\\]|\\.)*)"', json.dumps(Job.model_json_schema())))
+    assert {json.loads(f'"{pattern}"') for pattern in patterns} == set(FORMS)
