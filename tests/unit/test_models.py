@@ -244,10 +244,10 @@ class TestMemoryAndOverheads:
             assert not fits(configurations(kind, [1], [2 * batch], [1]), JOB.workload)[0]
 
     @given(st.floats(0.0, 1e5))
-    def test_the_checkpoint_interval_stays_between_a_minute_and_an_hour_or_five_saves(
+    def test_the_checkpoint_interval_stays_between_a_minute_or_five_saves_and_an_hour_or_sixty(
         self, save_seconds: float
     ) -> None:
-        assert 60 <= checkpoint_interval_seconds(save_seconds) <= max(3600, 5 * save_seconds)
+        assert 60 <= checkpoint_interval_seconds(save_seconds) <= max(3600, 60 * save_seconds)
         assert checkpoint_interval_seconds(save_seconds) >= 5 * save_seconds
 
     def test_measured_overheads_replace_the_assumed_ones(self) -> None:
