@@ -99,16 +99,28 @@ def first_half(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> For
     return forecast
 
 
-def other_zones(traces: Sequence[Trace]) -> Forecaster:
-    """Knows every trace but this one."""
+def without(traces: Sequence[Trace]) -> Callable[[Trace], SpotProcess]:
+    """The pool of every trace but one: scav's own has seen all of them."""
     pools: dict[str, SpotProcess] = {}
 
-    def forecast(trace: Trace, start: float) -> Forecast:
+    def pool(trace: Trace) -> SpotProcess:
         if trace.name not in pools:
             pools[trace.name] = pooled_process([other for other in traces if other.name != trace.name])
-        return _quantiles(pools[trace.name], None, start)
+        return pools[trace.name]
 
-    return forecast
+    return pool
+
+
+def other_zones(traces: Sequence[Trace]) -> Forecaster:
+    """Knows every trace but this one."""
+    pool = without(traces)
+    return lambda trace, start: _quantiles(pool(trace), None, start)
+
+
+def rolling_without(traces: Sequence[Trace]) -> Forecaster:
+    """As `rolling`, where scav's pool has not seen the trace."""
+    pool = without(traces)
+    return lambda trace, start: rolling(prior=pool(trace))(trace, start)
 
 
 def closed_form(trace: Trace, _: float) -> Forecast:
@@ -139,6 +151,7 @@ def rolling_starts(trace: Trace) -> np.ndarray:
 def forecast_rows(traces: Sequence[Trace]) -> list[dict[str, object]]:
     models: list[tuple[str, Forecaster, Callable[[Trace], np.ndarray]]] = [
         ("scav, 7 days rolling", rolling(), rolling_starts),
+        ("scav, 7 days rolling, pool without the trace", rolling_without(traces), rolling_starts),
         ("scav, first half", first_half(), lambda trace: origins(trace, trace.hours / 2)),
         ("scav, other zones only", other_zones(traces), lambda trace: origins(trace, trace.hours / 2)),
         ("closed form, first half", closed_form, lambda trace: origins(trace, trace.hours / 2)),

@@ -76,7 +76,10 @@ def _search(spot: str) -> Callable[[], SearchResult]:
 
     def once() -> SearchResult:
         unknown = SpotMarkets(
-            history=markets.history, save_seconds=markets.save_seconds, restart_seconds=markets.restart_seconds
+            history=markets.history,
+            save_seconds=markets.save_seconds,
+            restart_seconds=markets.restart_seconds,
+            deadline_hours=markets.deadline_hours,
         )
         predictors = replace(outlook.predictors, spot_markets=unknown)
         return search(job_file.job, catalog, outlook.kinds, outlook.regions, predictors)

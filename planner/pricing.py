@@ -173,7 +173,7 @@ def with_spot(
     With a deadline, on-demand nodes replace the spot ones before it is missed.
     """
     # Prices and losses belong to a node count and a base, of which there are far fewer than rows.
-    first, which = _distinct(configurations.nodes * (1 + base.max()) + base)
+    first, which = _distinct(configurations.nodes * (1 + base.max(initial=0)) + base)
     counts, bases = configurations.nodes[first], base[first]
     bill = _bill(place.offers, counts, bases).at(which)
     terms = markets.terms(place.source, configurations.nodes - base)
@@ -186,7 +186,8 @@ def with_spot(
     usd = hours.scaled(bill.fixed).plus(spot_hours.scaled(bill.spot))
     usd = usd.at_most(hours.scaled(bill.all_on_demand))  # a spot node never costs more than an on-demand one
     if deadline_hours is not None:
-        reserve = startup + (terms.interval_seconds + markets.restart_seconds) / 3600
+        taken_back = np.minimum(terms.interval_seconds / 3600, busy.p50)
+        reserve = startup + taken_back + markets.restart_seconds / 3600
         hours, usd = fallen_back(hours, usd, busy, deadline_hours - reserve, bill.all_on_demand)
     return Priced(
         configurations=configurations,
@@ -236,7 +237,7 @@ def _bill(offers: Offers, nodes: Ints, base: Ints) -> _Bill:
 
 def pareto_rows(hours: Floats, usd: Floats) -> Ints:
     """Rows that no other row beats in both, fastest first; of equal rows the first."""
-    near = np.arange(len(hours))
+    near = np.flatnonzero(~np.isnan(hours + usd))
     for beats in (usd, hours):  # most rows are slower than the cheapest or dearer than the fastest: nothing to sort
         if len(near):
             best = near[beats[near].argmin()]

@@ -70,6 +70,7 @@ class SpotMarkets:
     history: SpotHistory
     save_seconds: float
     restart_seconds: float
+    deadline_hours: float | None = None
     _known: dict[SpotSource, SpotTerms] = field(default_factory=dict)  # row i: i + 1 spot nodes
 
     @property
@@ -84,10 +85,15 @@ class SpotMarkets:
 
     def _terms(self, source: SpotSource, spot_nodes: Ints) -> SpotTerms:
         rates = source.rates(spot_nodes)
-        interval = intervals_seconds(self.save_seconds, rates.mean_up_hours, uses_notice=self.saves_on_notice)
+        interval = intervals_seconds(
+            self.save_seconds,
+            rates.mean_up_hours,
+            uses_notice=self.saves_on_notice,
+            deadline_hours=self.deadline_hours,
+        )
         burden = SpotBurden.of(
             rates,
-            interval_hours=interval / 3600,
+            interval_hours=(interval + self.save_seconds) / 3600,
             restart_hours=self.restart_seconds / 3600,
             saves_on_notice=self.saves_on_notice,
         )

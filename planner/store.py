@@ -38,11 +38,17 @@ _CATALOG_FILE = re.compile(r"catalog-\d{4}-\d{2}-\d{2}\.json")
 
 def load_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text (byte {error.start})", file=str(path)) from None
+        content = path.read_bytes()
     except (OSError, ValueError) as error:
         raise InputError(_reason(error), file=str(path)) from None
+    return _decoded(content, path)
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 text (byte {error.start})", file=str(path)) from None
 
 
 def load_job(path: Path, overrides: Mapping[str, Any]) -> JobFile:
@@ -92,7 +98,7 @@ def _recording_text(file: Path) -> str:
         raise InputError(_reason(error), file=str(file)) from None
     if len(content) > _MOST_RECORDED_BYTES:
         raise InputError(f"more than {_MOST_RECORDED_BYTES >> 20} MiB once unpacked", file=str(file))
-    return content.decode("utf-8-sig", errors="replace")
+    return _decoded(content, file)
 
 
 def load_spot_history(folder: Path | None, *, age_hours: float) -> tuple[SpotHistory, str | None]:
@@ -218,7 +224,7 @@ def sha256(text: str) -> str:
 def _json(text: str, file: Path) -> object:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"is no JSON: {error}", file=str(file)) from None
 
 

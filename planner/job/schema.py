@@ -13,8 +13,8 @@ from planner.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hour
 
 # What a text must be, in words, by the pattern that says so: an error shows the words.
 FORMS = {
-    r"^[a-z0-9][a-z0-9-]{0,38}$": "small letters, digits and dashes, at most 39 of them (my-job)",
-    r"^[a-z0-9][a-z0-9-]{0,7}$": "small letters, digits and dashes, at most 8 of them (run-2)",
+    r"^[a-z0-9][a-z0-9-]{0,38}$": "small letters, digits and dashes, a dash not first, at most 39 of them (my-job)",
+    r"^[a-z0-9][a-z0-9-]{0,7}$": "small letters, digits and dashes, a dash not first, at most 8 of them (run-2)",
     r"^vpc-[0-9a-f]{8,17}$": "the ID of a VPC (vpc-0123456789abcdef0)",
     r"^subnet-[0-9a-f]{8,17}$": "the ID of a subnet (subnet-0123456789abcdef0)",
     r"^ami-[0-9a-f]{8,17}$": "the ID of an AMI (ami-0123456789abcdef0)",

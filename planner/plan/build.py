@@ -149,7 +149,10 @@ def _regions(inputs: PlanInputs) -> tuple[str, ...]:
 def _predictors(job: Job, models: FittedModels, history: SpotHistory) -> Predictors:
     overheads = models.overheads
     markets = SpotMarkets(
-        history=history, save_seconds=overheads.save_seconds, restart_seconds=overheads.restart_seconds
+        history=history,
+        save_seconds=overheads.save_seconds,
+        restart_seconds=overheads.restart_seconds,
+        deadline_hours=job.constraints.deadline_hours,
     )
     return Predictors(
         fits=lambda configurations: memory.fits(configurations, job.workload),

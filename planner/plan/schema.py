@@ -223,7 +223,7 @@ def parse_plan(text: str, *, file: str) -> Plan:
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in detail["loc"])
-        raise InputError(f"not a plan that scav wrote: {detail['msg']}", file=file, key=key) from None
+        raise InputError(f"not a plan that this version of scav wrote: {detail['msg']}", file=file, key=key) from None
 
 
 def six_digits(value: object) -> object:

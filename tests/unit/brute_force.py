@@ -82,7 +82,7 @@ def _purchases(
                 if not _may_buy(job, kind, market, base, nodes - base, spot_usd):
                     continue
                 fixed, spot = base * offer.on_demand_usd + storage, (nodes - base) * (spot_usd or 0.0)
-                terms = _terms(models, offer.interruption_class, nodes - base) if market == "spot" else None
+                terms = _terms(models, job, offer.interruption_class, nodes - base) if market == "spot" else None
                 most = nodes * offer.on_demand_usd + storage
                 hours, usd = _hours_and_usd(models, one, terms, fixed, spot, most, job.constraints.confidence)
                 split = int(one.gpu_batch[0]), int(one.accumulation_steps[0])
@@ -97,17 +97,27 @@ def _bases(job: Job, nodes: int) -> list[int]:
     return sorted(base for base in bases if base < nodes)
 
 
-def _terms(models: FittedModels, interruption_class: int | None, spot_nodes: int) -> SpotTerms:
+def _terms(models: FittedModels, job: Job, interruption_class: int | None, spot_nodes: int) -> SpotTerms:
     """What losses do to so many spot nodes; that is tested against simulations elsewhere."""
     overheads = models.overheads
-    return _known_terms(overheads.save_seconds, overheads.restart_seconds, interruption_class, spot_nodes)
+    deadline = job.constraints.deadline_hours
+    return _known_terms(overheads.save_seconds, overheads.restart_seconds, deadline, interruption_class, spot_nodes)
 
 
 @functools.cache
 def _known_terms(
-    save_seconds: float, restart_seconds: float, interruption_class: int | None, spot_nodes: int
+    save_seconds: float,
+    restart_seconds: float,
+    deadline_hours: float | None,
+    interruption_class: int | None,
+    spot_nodes: int,
 ) -> SpotTerms:
-    markets = SpotMarkets(history=SpotHistory(), save_seconds=save_seconds, restart_seconds=restart_seconds)
+    markets = SpotMarkets(
+        history=SpotHistory(),
+        save_seconds=save_seconds,
+        restart_seconds=restart_seconds,
+        deadline_hours=deadline_hours,
+    )
     return markets.terms(SpotSource(interruption_class), np.array([spot_nodes]))
 
 

@@ -111,8 +111,16 @@ def test_a_blip_does_not_make_young() -> None:
     runs = Trace(name="zone", tick_seconds=1800.0, counts=np.array(ticks, dtype=np.int64)).runs()
     assert Start.met(runs, 4.0) == Start(up=True, age_hours=4.0)
     assert Start.met(runs, 5.25) == Start(up=False, age_hours=0.25)
-    assert Start.met(runs, 6.5) == Start(up=True, age_hours=1.0 + 5.5 / 2)
+    assert Start.met(runs, 6.5) == Start(up=True, age_hours=1.0 + 5.0 / 2)
     assert Start.met(runs, 12.0) == Start(up=True, age_hours=0.5)
+
+
+def test_a_gap_in_capacity_that_is_mostly_there_is_young() -> None:
+    """However often it was gone before: fifty minutes there, ten gone, for two days."""
+    ticks = ([1] * 5 + [0]) * 48
+    runs = Trace(name="zone", tick_seconds=600.0, counts=np.array(ticks, dtype=np.int64)).runs()
+    assert Start.met(runs, 40 + 55 / 60) == Start(up=False, age_hours=pytest.approx(5 / 60))
+    assert Start.met(runs, 40 + 30 / 60).age_hours > 10
 
 
 def test_the_same_seed_gives_the_same_runs() -> None:

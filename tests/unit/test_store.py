@@ -227,7 +227,7 @@ def test_a_folder_without_a_plan_says_how_to_get_one(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 2}', "[" * 100_000])
 def test_a_plan_that_scav_did_not_write_is_refused(text):
-    with pytest.raises(InputError, match="not a plan that scav wrote"):
+    with pytest.raises(InputError, match="not a plan that this version of scav wrote"):
         parse_plan(text, file="scav.plan.json")
 
 

@@ -1,22 +1,25 @@
 """When a gang of spot nodes is lost and when its capacity is back: rates that fall with the age of the current state.
 
-Up-times are not exponential: capacity that has lasted four hours is ten times safer than capacity that came a minute
-ago, and a shortage that has lasted as long ends as slowly; what has lasted most of a day is safer, or gone for longer,
-once more. Six ages on either side hold this; the exponential law,
-whose rate never falls, expects too many short runs and no long ones.
+Up-times are not exponential: capacity that has lasted four hours is ten times safer than capacity that came a quarter
+of an hour ago, and a shortage that has lasted as long ends as slowly; what has lasted most of a day is safer, or gone
+for longer, once more. Six ages on either side hold this; the exponential law, whose rate never falls, expects too many
+short runs and no long ones.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import gammainc
 
 from planner.models.prediction import Floats, Ints
 
 AGE_EDGES_HOURS = np.array([0.0, 0.12, 0.3, 1.0, 4.0, 16.0])
 AGES = len(AGE_EDGES_HOURS)
 _WIDTHS = np.diff(AGE_EDGES_HOURS)
+_SPANS = np.append(_WIDTHS, np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +83,27 @@ def mean_hours(rates: Floats) -> float:
 
 def mean_by_row(rates: Floats) -> Floats:
     """Mean hours of a duration, for each row; infinite where it never ends."""
-    return np.where(rates[:, -1] <= 0, np.inf, area_by_row(rates, np.inf))
+    return left_by_age(rates)[:, 0]
 
 
-def survival_by_row(rates: Floats, hours: float) -> Floats:
-    lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
-    return np.asarray(np.exp(-(rates @ lived)))
-
-
-def area_by_row(rates: Floats, hours: float) -> Floats:
-    """The mean of a duration that is cut off after these hours."""
-    lived = np.clip(hours - AGE_EDGES_HOURS, 0.0, np.append(np.diff(AGE_EDGES_HOURS), np.inf))
+def left_by_age(rates: Floats) -> Floats:
+    """The integral of the survival from each age on: over its mean, how likely more than that is left at any moment."""
     risk = np.maximum(rates, 1e-12)
-    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(risk * lived, axis=1)[:, :-1]], axis=1)
-    return np.asarray((np.exp(-before) * -np.expm1(-risk * lived) / risk).sum(axis=1))
+    run = risk * _SPANS
+    passed = np.cumsum(run[:, :-1], axis=1)
+    reached = np.exp(-np.concatenate([np.zeros((len(rates), 1)), passed], axis=1))
+    within = reached * -np.expm1(-run) / risk
+    left = np.cumsum(within[:, ::-1], axis=1)[:, ::-1]
+    return np.where(rates[:, -1:] <= 0, np.inf, left)
+
+
+def area_by_row(rates: Floats, hours: Floats | float) -> Floats:
+    """The mean of a duration that is cut off after these hours, each row's own or the same for all."""
+    lived = np.clip(np.reshape(hours, (-1, 1)) - AGE_EDGES_HOURS, 0.0, _SPANS)
+    risk = np.maximum(rates, 1e-12)
+    before = np.cumsum(risk * lived, axis=1)[:, :-1]
+    reached = np.exp(-np.concatenate([np.zeros((len(before), 1)), before], axis=1))
+    return np.asarray((reached * -np.expm1(-risk * lived) / risk).sum(axis=1))
 
 
 def moments_by_row(rates: Floats) -> tuple[Floats, Floats, Floats]:
@@ -101,19 +111,13 @@ def moments_by_row(rates: Floats) -> tuple[Floats, Floats, Floats]:
 
     The integrals of S, 2 t S and 3 t^2 S over its survival S, which is exponential within each age.
     """
-    ages = np.diff(AGE_EDGES_HOURS)
     risk = np.maximum(rates, 1e-12)
-    before = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates[:, :-1] * ages, axis=1)], axis=1)
-    alive = np.exp(-before)
-    ends = np.concatenate([np.exp(-risk[:, :-1] * ages), np.zeros((len(rates), 1))], axis=1)
-    run = risk[:, :-1] * ages
-    through, beyond = (
-        np.concatenate([ends[:, :-1] * factor, np.zeros((len(rates), 1))], axis=1)
-        for factor in (1 + run, 1 + run + run**2 / 2)
+    run = risk * _SPANS
+    passed = np.cumsum(run[:, :-1], axis=1)
+    reached = np.exp(-np.concatenate([np.zeros((len(rates), 1)), passed], axis=1))
+    area, lever, arch = (
+        math.factorial(power - 1) * reached * gammainc(power, run) / risk**power for power in (1, 2, 3)
     )
-    area = alive * (1 - ends) / risk
-    lever = alive * (1 - through) / risk**2
-    arch = 2 * alive * (1 - beyond) / risk**3
     mean = area.sum(axis=1)
     square = 2 * (AGE_EDGES_HOURS * area + lever).sum(axis=1)
     cube = 3 * (AGE_EDGES_HOURS**2 * area + 2 * AGE_EDGES_HOURS * lever + arch).sum(axis=1)

@@ -8,6 +8,7 @@ near).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -17,9 +18,9 @@ from planner.models.interruption.process import (
     AGE_EDGES_HOURS,
     SpotProcess,
     area_by_row,
+    left_by_age,
     mean_by_row,
     moments_by_row,
-    survival_by_row,
 )
 from planner.models.prediction import Z95, Floats, Ints, Prediction
 
@@ -30,6 +31,8 @@ RETURN_EXPONENT = -0.05
 # Half the rates is about a quarter of the hours. Were it more where there are more spot nodes, as it is in truth, then
 # more of them would now and then look safer.
 _LESS_HOURS = 2.0
+_THREE_POINTS = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))  # of a normal distribution, with their weights
+_WAITS_HOURS = np.concatenate([AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] * 2.0 ** np.arange(1, 10)])
 _LEAST_KEPT_HOURS = 1e-6  # of a stint: with a restart that outlasts every one, the rest is as good as nothing
 
 
@@ -82,6 +85,14 @@ class SpotRates:
         return mean_by_row(self.loss_per_hour)
 
 
+class _Keeping(NamedTuple):
+    """What a loss takes back."""
+
+    interval_hours: Floats
+    restart_hours: float
+    saves_on_notice: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotBurden:
     """What a gang adds to each busy hour and to the start: mean and variance of hours, and its losses.
@@ -96,7 +107,7 @@ class SpotBurden:
     shortage: Floats  # the chance that capacity is not there at the start
     start_hours: Floats
     start_variance: Floats
-    start_p95_hours: Floats  # -inf where that is less than the oldest age
+    start_p95_hours: Floats
     loss_log_sd: Floats
     lower_log_sd: Floats  # of these hours, since the rates are not known
     upper_log_sd: Floats
@@ -112,8 +123,8 @@ class SpotBurden:
     ) -> SpotBurden:
         up, up_square, _ = moments_by_row(rates.loss_per_hour)
         down, down_square, down_cube = moments_by_row(rates.return_per_hour)
-        rollback = np.asarray(interval_hours, dtype=float) / 2 * (UNNOTICED_SHARE if saves_on_notice else 1.0)
-        kept = _kept_hours(rates.loss_per_hour, up, rollback, restart_hours)
+        world = _Keeping(np.asarray(interval_hours, dtype=float), restart_hours, saves_on_notice)
+        kept = np.maximum(_kept_hours(rates.loss_per_hour, up, world), _LEAST_KEPT_HOURS)
         endless = np.isinf(up)
         up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
         losses = np.where(endless, 0.0, 1 / kept)
@@ -126,44 +137,33 @@ class SpotBurden:
             variance_per_hour=losses * (down_square - down**2 + (down / kept) ** 2 * (up_square - up**2)),
             shortage=shortage,
             start_hours=shortage * rest,
-            start_p95_hours=_long_wait_hours(rates, 0.05),
             start_variance=shortage * (down_cube / (3 * down) - shortage * rest**2),
+            start_p95_hours=_start_p95_hours(rates),
             loss_log_sd=rates.loss_log_sd,
             lower_log_sd=_LESS_HOURS * np.hypot(rates.loss_log_sd, rates.return_log_sd),
-            upper_log_sd=_upper_log_sd(rates, down, rollback, restart_hours),
+            upper_log_sd=_upper_log_sd(rates, down, world),
         )
 
     def at(self, rows: Ints) -> SpotBurden:
         return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def _kept_hours(loss_per_hour: Floats, up_hours: Floats, rollback_hours: Floats, restart_hours: float) -> Floats:
-    """Of a stint, after its restart and what its end takes back."""
-    after_restart = up_hours - area_by_row(loss_per_hour, restart_hours)
-    taken = rollback_hours * survival_by_row(loss_per_hour, restart_hours)
-    # Where even the interval outlasts most stints next to nothing is kept; nothing at all would never end.
-    return np.maximum(np.maximum(after_restart - taken, 0.05 * after_restart), _LEAST_KEPT_HOURS)
+def _kept_hours(loss_per_hour: Floats, up_hours: Floats, world: _Keeping) -> Floats:
+    """Of a stint, after its restart and what its end takes back: of whole intervals half of one, of less all."""
+    if not world.saves_on_notice:
+        return up_hours - area_by_row(loss_per_hour, world.restart_hours + world.interval_hours / 2)
+    starting = area_by_row(loss_per_hour, world.restart_hours)
+    in_danger = area_by_row(loss_per_hour, world.restart_hours + world.interval_hours) - starting
+    return up_hours - starting - UNNOTICED_SHARE / 2 * in_danger
 
 
-def _long_wait_hours(rates: SpotRates, chance: float) -> Floats:
-    """What is left of a shortage of the oldest age that is met at a random moment: longer only with this chance.
-
-    Where rates are one deviation worse than thought, since it is these zones that make the tail.
-    """
-    worse = rates.scaled(np.exp(rates.loss_log_sd), np.exp(-rates.return_log_sd))
-    up, down = mean_by_row(worse.loss_per_hour), mean_by_row(worse.return_per_hour)
-    oldest, rate = AGE_EDGES_HOURS[-1], np.maximum(worse.return_per_hour[:, -1], 1e-12)
-    longer = survival_by_row(worse.return_per_hour, oldest) / rate / (up + down)
-    return np.where(longer > chance, oldest + np.log(np.maximum(longer, chance) / chance) / rate, -np.inf)
-
-
-def _upper_log_sd(rates: SpotRates, down_hours: Floats, rollback_hours: Floats, restart_hours: float) -> Floats:
+def _upper_log_sd(rates: SpotRates, down_hours: Floats, world: _Keeping) -> Floats:
     """How far the hours move when either rate is worse than in 95 of 100 zones: often by far more than the rate."""
 
     def up_and_kept(factor: Floats | float) -> tuple[Floats, Floats]:
         loss = rates.loss_per_hour * np.reshape(factor, (-1, 1))
         up = mean_by_row(loss)
-        return up, _kept_hours(loss, up, rollback_hours, restart_hours)
+        return up, np.maximum(_kept_hours(loss, up, world), _LEAST_KEPT_HOURS)
 
     usual, lost_sooner = up_and_kept(1.0), up_and_kept(np.exp(Z95 * rates.loss_log_sd))
     back_later = mean_by_row(rates.return_per_hour * np.exp(-Z95 * rates.return_log_sd)[:, None])
@@ -175,6 +175,26 @@ def _upper_log_sd(rates: SpotRates, down_hours: Floats, rollback_hours: Floats, 
 
     before = log_hours(*usual, down_hours)
     return np.hypot(log_hours(*lost_sooner, down_hours) - before, log_hours(*usual, back_later) - before) / Z95
+
+
+def _start_p95_hours(rates: SpotRates) -> Floats:
+    """How long the run waits for its first node, at most in 95 of 100 runs, over what is not known of the rates.
+
+    What is left of a shortage that is met at a random moment lasts longer than t with the integral of its survival
+    from t on, over the mean hours of a whole turn. That is known at the ages, and beyond the oldest falls evenly.
+    """
+    longer = np.zeros((len(rates.loss_log_sd), len(_WAITS_HOURS)))
+    ups = [mean_by_row(rates.scaled(np.exp(rates.loss_log_sd * point)).loss_per_hour) for point, _ in _THREE_POINTS]
+    for point, chance in _THREE_POINTS:
+        back = rates.return_per_hour * np.exp(rates.return_log_sd * point)[:, None]
+        left = left_by_age(back)
+        down = left[:, 0]
+        later = np.exp(-np.outer(back[:, -1], _WAITS_HOURS[len(AGE_EDGES_HOURS) :] - AGE_EDGES_HOURS[-1]))
+        left = np.concatenate([left, left[:, -1:] * later], axis=1)
+        for up, (_, likely) in zip(ups, _THREE_POINTS, strict=True):
+            longer += chance * likely * left / (up + down)[:, None]
+    logs = np.log(np.maximum(longer, 1e-12))
+    return np.array([np.interp(-np.log(0.05), -row, _WAITS_HOURS) for row in logs])
 
 
 def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
@@ -189,28 +209,21 @@ def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
     hit = np.maximum(1 - spared, 1e-12)
     typical, log_variance = _log_normal(mean / hit, square / hit)
     lower, upper = (np.sqrt(log_variance + sd**2) for sd in (burden.lower_log_sd, burden.upper_log_sd))
-    middle = ndtri((0.5 - spared) / hit)
-    hours = {
-        "p05": (0.05, lower * ndtri((0.05 - spared) / hit)),
-        "p50": (0.5, np.where(middle < 0, lower, upper) * middle),
-        "p95": (0.95, upper * ndtri((0.95 - spared) / hit)),
+    moves = {
+        name: (share, sd * ndtri((share - spared) / hit))
+        for name, share, sd in (("p05", 0.05, lower), ("p50", 0.5, lower), ("p95", 0.95, upper))
     }
-    ratios = {
-        name: np.where(share > spared, typical * np.exp(move), 0.0) / busy_hours + 1
-        for name, (share, move) in hours.items()
-    }
+    added = {name: np.where(share > spared, typical * np.exp(move), 0.0) for name, (share, move) in moves.items()}
     # One long wait at the start is a tail of its own, which the two moments of a short run miss.
-    ratios["p95"] = np.maximum(ratios["p95"], (burden.start_p95_hours + on_the_way) / busy_hours + 1)
+    added["p95"] = np.sqrt(added["p95"] ** 2 + (burden.start_p95_hours + on_the_way) ** 2)
+    ratios = {name: 1 + hours / busy_hours for name, hours in added.items()}
     return Prediction(**ratios, extrapolated=np.zeros(len(mean), dtype=bool))
 
 
 def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:
-    """That capacity is there at the start and stays, over what is not known of the rate (three points of a normal)."""
+    """That capacity is there at the start and stays, over what is not known of the rate."""
     losses = burden.losses_per_hour * busy_hours
-    none = sum(
-        weight * np.exp(-losses * np.exp(burden.loss_log_sd * point))
-        for point, weight in ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))
-    )
+    none = sum(weight * np.exp(-losses * np.exp(burden.loss_log_sd * point)) for point, weight in _THREE_POINTS)
     return np.asarray(none * (1 - burden.shortage))
 
 

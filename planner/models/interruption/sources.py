@@ -43,19 +43,29 @@ class SpotSource:
 
     def gang(self, nodes: int) -> SpotProcess:
         """Of so many spot nodes, which run together or not at all."""
+        seen = self._seen(nodes)
+        return self._scaled(self._of(seen), nodes / seen)
+
+    def _seen(self, nodes: int) -> int:
+        """The largest gang of up to so many nodes whose losses are known."""
+        return 1 if self.recording is None else max(min(nodes, self.recording.trace.size), 1)
+
+    def _of(self, seen: int) -> SpotProcess:
         if self.recording is None:
-            alone, seen = process_for_class(self.interruption_class), 1
-        else:
-            trace = self.recording.trace
-            seen = max(min(nodes, trace.size), 1)
-            alone = process_from_trace(trace, nodes=seen, age_hours=self.recording.age_hours)
-        more = nodes / seen
+            return process_for_class(self.interruption_class)
+        return process_from_trace(self.recording.trace, nodes=seen, age_hours=self.recording.age_hours)
+
+    @staticmethod
+    def _scaled(alone: SpotProcess, more: float) -> SpotProcess:
         gang = alone.scaled(loss=more**LOSS_EXPONENT, returns=more**RETURN_EXPONENT)
         return replace(gang, own_loss_log_sd=math.hypot(gang.loss_log_sd, EXPONENT_SD * math.log(more)))
 
     def rates(self, nodes: Ints) -> SpotRates:
         sizes, which = np.unique(nodes, return_inverse=True)
-        return SpotRates.of(*(self.gang(int(size)) for size in sizes)).at(which)
+        seen = [self._seen(int(size)) for size in sizes]
+        alone = {each: self._of(each) for each in dict.fromkeys(seen)}
+        gangs = (self._scaled(alone[each], int(size) / each) for size, each in zip(sizes, seen, strict=True))
+        return SpotRates.of(*gangs).at(which)
 
     @property
     def description(self) -> str:

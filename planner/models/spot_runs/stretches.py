@@ -18,7 +18,7 @@ from planner.models.prediction import Floats
 
 GIVEN_UP_HOURS = 24.0 * 365
 _BLIP_HOURS = 1.0
-_REMEMBERED = 0.5
+_REMEMBERED_HOURS, _REMEMBERED_SHARE = 168.0, 0.5
 _WIDTHS = np.append(np.diff(AGE_EDGES_HOURS), np.inf)
 
 
@@ -34,14 +34,18 @@ class Start:
         """What a recording shows at this moment.
 
         A blip does not make young: capacity that was there all day but for ten minutes is safer than its last ten
-        minutes say. Of what it had lasted before, half counts.
+        minutes say. So a state goes back through blips of the other for as long as it prevailed, and half of what it
+        had lasted before counts.
         """
         now = first = runs.at(hours)
         lengths = runs.end_hours - runs.begin_hours
-        while first >= 2 and lengths[first - 1] < _BLIP_HOURS:
+        same = other = prevailed = 0.0
+        while first >= 2 and lengths[first - 1] < _BLIP_HOURS and hours - runs.begin_hours[first] < _REMEMBERED_HOURS:
+            same, other = same + lengths[first - 2], other + lengths[first - 1]
+            prevailed = same if same >= other else prevailed
             first -= 2
-        age, before = hours - runs.begin_hours[now], runs.begin_hours[now] - runs.begin_hours[first]
-        return cls(up=bool(runs.up[now]), age_hours=float(age + before * _REMEMBERED))
+        age = hours - runs.begin_hours[now] + prevailed * _REMEMBERED_SHARE
+        return cls(up=bool(runs.up[now]), age_hours=float(age))
 
 
 def duration(rates: Floats, factor: Floats, generator: np.random.Generator) -> Floats:
