@@ -65,7 +65,10 @@ BROKEN = {
         "scav.yaml:14: constraints.instance_types: no instance type matches 'g55.*'",
     ),
     "no such GPU": ({"g5.*": "A100:60GB"}, "scav.yaml:14: constraints.instance_types: no instance type matches"),
-    "a name to break out of a string": ({"small": "'\"; ${path}'"}, "scav.yaml:1: name: '\"; ${path}' is not small letters"),
+    "a name to break out of a string": (
+        {"small": "'\"; ${path}'"},
+        "scav.yaml:1: name: '\"; ${path}' is not small letters",
+    ),
     "a name of several lines": ({"small": '"a\\n\\nb\\r\\u2028c"'}, "scav.yaml:1: name: "),
     "a terminal's escape codes": ({"small": '"\\e[31mred"'}, "scav.yaml:1: name: "),
     "an alias": ({"small": "*small"}, "scav.yaml:1: not valid YAML: aliases (*name) are not supported"),

@@ -32,7 +32,8 @@ RETURN_EXPONENT = -0.05
 # more of them would now and then look safer.
 _LESS_HOURS = 2.0
 _THREE_POINTS = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))  # of a normal distribution, with their weights
-_WAITS_HOURS = np.concatenate([AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] * 2.0 ** np.arange(1, 10)])
+_LATER_HOURS = AGE_EDGES_HOURS[-1] * (2.0 ** np.arange(1, 10) - 1)  # after the oldest age begins
+_WAITS_HOURS = np.append(AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] + _LATER_HOURS)
 _LEAST_KEPT_HOURS = 1e-6  # of a stint: with a restart that outlasts every one, the rest is as good as nothing
 
 
@@ -183,16 +184,13 @@ def _start_p95_hours(rates: SpotRates) -> Floats:
     What is left of a shortage that is met at a random moment lasts longer than t with the integral of its survival
     from t on, over the mean hours of a whole turn. That is known at the ages, and beyond the oldest falls evenly.
     """
-    longer = np.zeros((len(rates.loss_log_sd), len(_WAITS_HOURS)))
     ups = [mean_by_row(rates.scaled(np.exp(rates.loss_log_sd * point)).loss_per_hour) for point, _ in _THREE_POINTS]
-    for point, chance in _THREE_POINTS:
-        back = rates.return_per_hour * np.exp(rates.return_log_sd * point)[:, None]
-        left = left_by_age(back)
-        down = left[:, 0]
-        later = np.exp(-np.outer(back[:, -1], _WAITS_HOURS[len(AGE_EDGES_HOURS) :] - AGE_EDGES_HOURS[-1]))
-        left = np.concatenate([left, left[:, -1:] * later], axis=1)
-        for up, (_, likely) in zip(ups, _THREE_POINTS, strict=True):
-            longer += chance * likely * left / (up + down)[:, None]
+    longer = np.zeros((len(ups[0]), len(_WAITS_HOURS)))
+    for point, likely in _THREE_POINTS:
+        left = left_by_age(rates.scaled(returns=np.exp(rates.return_log_sd * point)).return_per_hour)
+        later = np.exp(-np.outer(rates.return_per_hour[:, -1] * np.exp(rates.return_log_sd * point), _LATER_HOURS))
+        turns = sum(weight / (up + left[:, 0]) for up, (_, weight) in zip(ups, _THREE_POINTS, strict=True))
+        longer += likely * np.concatenate([left, left[:, -1:] * later], axis=1) * np.reshape(turns, (-1, 1))
     logs = np.log(np.maximum(longer, 1e-12))
     return np.array([np.interp(-np.log(0.05), -row, _WAITS_HOURS) for row in logs])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -43,29 +42,30 @@ class SpotSource:
 
     def gang(self, nodes: int) -> SpotProcess:
         """Of so many spot nodes, which run together or not at all."""
-        seen = self._seen(nodes)
-        return self._scaled(self._of(seen), nodes / seen)
-
-    def _seen(self, nodes: int) -> int:
-        """The largest gang of up to so many nodes whose losses are known."""
-        return 1 if self.recording is None else max(min(nodes, self.recording.trace.size), 1)
-
-    def _of(self, seen: int) -> SpotProcess:
-        if self.recording is None:
-            return process_for_class(self.interruption_class)
-        return process_from_trace(self.recording.trace, nodes=seen, age_hours=self.recording.age_hours)
-
-    @staticmethod
-    def _scaled(alone: SpotProcess, more: float) -> SpotProcess:
-        gang = alone.scaled(loss=more**LOSS_EXPONENT, returns=more**RETURN_EXPONENT)
-        return replace(gang, own_loss_log_sd=math.hypot(gang.loss_log_sd, EXPONENT_SD * math.log(more)))
+        rates = self.rates(np.array([nodes]))
+        return SpotProcess(
+            loss_per_hour=rates.loss_per_hour[0],
+            return_per_hour=rates.return_per_hour[0],
+            log_sd=float(rates.return_log_sd[0]),
+            own_loss_log_sd=float(rates.loss_log_sd[0]),
+        )
 
     def rates(self, nodes: Ints) -> SpotRates:
-        sizes, which = np.unique(nodes, return_inverse=True)
-        seen = [self._seen(int(size)) for size in sizes]
-        alone = {each: self._of(each) for each in dict.fromkeys(seen)}
-        gangs = (self._scaled(alone[each], int(size) / each) for size, each in zip(sizes, seen, strict=True))
-        return SpotRates.of(*gangs).at(which)
+        """A row for each gang: of its size where the recording has that many nodes, else of the largest it has."""
+        seen, which = np.unique(np.clip(nodes, 1, self._most_seen), return_inverse=True)
+        rates = SpotRates.of(*(self._seen(int(size)) for size in seen)).at(which)
+        more = nodes / seen[which]
+        rates = rates.scaled(more**LOSS_EXPONENT, more**RETURN_EXPONENT)
+        return replace(rates, loss_log_sd=np.hypot(rates.loss_log_sd, EXPONENT_SD * np.log(more)))
+
+    @property
+    def _most_seen(self) -> int:
+        return 1 if self.recording is None else max(self.recording.trace.size, 1)
+
+    def _seen(self, nodes: int) -> SpotProcess:
+        if self.recording is None:
+            return process_for_class(self.interruption_class)
+        return process_from_trace(self.recording.trace, nodes=nodes, age_hours=self.recording.age_hours)
 
     @property
     def description(self) -> str:
