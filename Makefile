@@ -20,11 +20,11 @@ DEV := $(VENV)/.installed-dev
 plan: $(or $(wildcard $(DEV)),$(BASE)) # the dev extra contains the base
 	@$(BIN)/scav plan examples/resnet50-imagenet --out scav-plan
 
-# Two files at a time, but for tests that time things: they need the machine to themselves.
+# Two files at a time, three of the slow ones, which often wait; but tests that time things need the machine to themselves.
 test: lint
 	@failed=0; \
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile || failed=1; \
-	$(BIN)/python -m pytest -m "slow and not alone" -n 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m "slow and not alone" -n 3 --dist loadfile || failed=1; \
 	$(BIN)/python -m pytest -m "slow and alone" || failed=1; \
 	exit $$failed
 
