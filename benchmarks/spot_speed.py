@@ -15,7 +15,6 @@ from planner.models.spot_runs.work import SpotWork
 from planner.plan import PlanInputs, look_out
 from planner.plan.schema import Inputs
 from planner.search import SearchResult, search
-from planner.spot_mix import SpotMarkets
 from planner.store import load_catalog, load_job
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
@@ -75,13 +74,7 @@ def _search(spot: str) -> Callable[[], SearchResult]:
     assert markets is not None
 
     def once() -> SearchResult:
-        unknown = SpotMarkets(
-            history=markets.history,
-            save_seconds=markets.save_seconds,
-            restart_seconds=markets.restart_seconds,
-            deadline_hours=markets.deadline_hours,
-        )
-        predictors = replace(outlook.predictors, spot_markets=unknown)
+        predictors = replace(outlook.predictors, spot_markets=replace(markets, _known={}))
         return search(job_file.job, catalog, outlook.kinds, outlook.regions, predictors)
 
     return once

@@ -11,19 +11,30 @@ from planner.catalog import Precision
 from planner.contract import Contract
 from planner.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hours, Range, Samples, Usd
 
-# What a text must be, in words, by the pattern that says so: an error shows the words.
-FORMS = {
-    r"^[a-z0-9][a-z0-9-]{0,38}$": "small letters, digits and dashes, a dash not first, at most 39 of them (my-job)",
-    r"^[a-z0-9][a-z0-9-]{0,7}$": "small letters, digits and dashes, a dash not first, at most 8 of them (run-2)",
-    r"^vpc-[0-9a-f]{8,17}$": "the ID of a VPC (vpc-0123456789abcdef0)",
-    r"^subnet-[0-9a-f]{8,17}$": "the ID of a subnet (subnet-0123456789abcdef0)",
-    r"^ami-[0-9a-f]{8,17}$": "the ID of an AMI (ami-0123456789abcdef0)",
-    r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$": "an image by digest (registry/name@sha256: and 64 hex digits)",
-    r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$": "the name of an S3 bucket (my-checkpoints)",
-    r"^[^@\s]+@[^@\s]+\.[^@\s]+$": "an e-mail address (me@example.org)",
-}
+FORMS: dict[str, str] = {}  # what a text must be, in words, by the pattern that says so: an error shows the words
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,38}$")]
+
+def _form(pattern: str, words: str, longest: int | None = None) -> StringConstraints:
+    FORMS[pattern] = words
+    return StringConstraints(pattern=pattern, max_length=longest)
+
+
+_DASHED = "small letters, digits and dashes, a dash not first, at most"
+Name = Annotated[str, _form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
+RunId = Annotated[str, _form(r"^[a-z0-9][a-z0-9-]{0,7}$", f"{_DASHED} 8 of them (run-2)")]
+VpcId = Annotated[str, _form(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC (vpc-0123456789abcdef0)")]
+SubnetId = Annotated[str, _form(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet (subnet-0123456789abcdef0)")]
+AmiId = Annotated[str, _form(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI (ami-0123456789abcdef0)")]
+Image = Annotated[
+    str,
+    _form(
+        r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
+        "an image by digest (registry/name@sha256: and 64 hex digits)",
+        longest=470,
+    ),
+]
+Bucket = Annotated[str, _form(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "the name of an S3 bucket (my-checkpoints)")]
+Email = Annotated[str, _form(r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "an e-mail address (me@example.org)")]
 Optimizer = Literal["sgd", "momentum", "lion", "adam", "adamw"]
 Objective = Literal["cost", "time", "knee"]
 SpotPolicy = Literal["never", "auto", "always"]
@@ -201,28 +212,21 @@ class Constraints(Contract):
 class Network(Contract):
     """Where the nodes live; scav never creates a network."""
 
-    vpc: Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")] | None = None
-    subnets: tuple[Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...] = Field(
-        default=(), max_length=100, description="one in each zone that may be used"
-    )
+    vpc: VpcId | None = None
+    subnets: tuple[SubnetId, ...] = Field(default=(), max_length=100, description="one in each zone that may be used")
 
 
 class Run(Contract):
     """What the nodes execute. Terraform asks for image and AMI when they are left out."""
 
-    id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,7}$")] = Field(
-        default="1", description="a finished run stays finished; another id starts a new one"
-    )
-    image: (
-        Annotated[str, StringConstraints(pattern=r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$", max_length=470)]
-        | None
-    ) = Field(default=None, description="container image by digest")
-    ami: Annotated[str, StringConstraints(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
+    id: RunId = Field(default="1", description="a finished run stays finished; another id starts a new one")
+    image: Image | None = Field(default=None, description="container image by digest")
+    ami: AmiId | None = None
     command: tuple[Text, ...] = Field(default=(), max_length=1000, description="what torchrun starts, as a list")
-    checkpoint_bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] | None = Field(
+    checkpoint_bucket: Bucket | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"
     )
-    budget_emails: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
+    budget_emails: tuple[Email, ...] = Field(
         default=(), max_length=10, description="who is told when the run's spending nears its maximum"
     )
 

@@ -186,7 +186,7 @@ class TestSlowdown:
         gangs = SpotRates.of(POOLED.scaled(loss=loss)).for_gang(spot_nodes)
         slowdown = spot_slowdown(np.full(2, busy), SpotBurden.of(gangs, interval_hours=0.25))
         more_spot, less_spot = slowdown.probability_at_most(factor)
-        assert less_spot >= more_spot - 1e-4  # far below a chance of 1 % the two tails may cross
+        assert less_spot >= more_spot - 1e-9
 
     @given(st.floats(1, 200), scales, st.floats(1.05, 4.0))
     def test_a_higher_loss_rate_never_lowers_hours_or_losses(self, busy: float, loss: float, more: float) -> None:
@@ -213,9 +213,9 @@ class TestSlowdown:
 @pytest.mark.parametrize("nodes", [1, 8])
 @pytest.mark.parametrize("interruption_class", [None, 1, 3])
 @pytest.mark.parametrize("hours", [12.0, 24.0, 100.0])
-@pytest.mark.parametrize("save_seconds", [5.0, 300.0])
+@pytest.mark.parametrize(("save_seconds", "nearness"), [(5.0, 0.2), (300.0, 0.25)])
 def test_what_the_search_compares_is_near_what_the_plan_simulates(
-    interruption_class: int | None, nodes: int, hours: float, save_seconds: float
+    interruption_class: int | None, nodes: int, hours: float, save_seconds: float, nearness: float
 ) -> None:
     """With what is not known of the rates: that is most of the p95. Only short saves make it within the notice."""
     gang = SpotSource(interruption_class).gang(nodes)
@@ -232,8 +232,8 @@ def test_what_the_search_compares_is_near_what_the_plan_simulates(
         saves_on_notice=work.saves_on_notice,
     )
     closed = spot_slowdown(np.array([busy]), burden)
-    assert closed.p50[0] == pytest.approx(np.quantile(found, 0.5), rel=0.25)
-    assert closed.p95[0] == pytest.approx(np.quantile(found, 0.95), rel=0.25)
+    assert closed.p50[0] == pytest.approx(np.quantile(found, 0.5), rel=nearness)
+    assert 1 - nearness < closed.p95[0] / np.quantile(found, 0.95) < 1.25
 
 
 def test_one_node_more_never_moves_the_p95_by_far() -> None:

@@ -86,13 +86,17 @@ def mean_by_row(rates: Floats) -> Floats:
     return left_by_age(rates)[:, 0]
 
 
+def _reaching(run: Floats) -> Floats:
+    """The chance to reach each age, from the risk that is run in each."""
+    passed = np.cumsum(run[:, :-1], axis=1)
+    return np.asarray(np.exp(-np.concatenate([np.zeros((len(run), 1)), passed], axis=1)))
+
+
 def left_by_age(rates: Floats) -> Floats:
     """The integral of the survival from each age on: over its mean, how likely more than that is left at any moment."""
     risk = np.maximum(rates, 1e-12)
     run = risk * _SPANS
-    passed = np.cumsum(run[:, :-1], axis=1)
-    reached = np.exp(-np.concatenate([np.zeros((len(rates), 1)), passed], axis=1))
-    within = reached * -np.expm1(-run) / risk
+    within = _reaching(run) * -np.expm1(-run) / risk
     left = np.cumsum(within[:, ::-1], axis=1)[:, ::-1]
     return np.where(rates[:, -1:] <= 0, np.inf, left)
 
@@ -101,9 +105,8 @@ def area_by_row(rates: Floats, hours: Floats | float) -> Floats:
     """The mean of a duration that is cut off after these hours, each row's own or the same for all."""
     lived = np.clip(np.reshape(hours, (-1, 1)) - AGE_EDGES_HOURS, 0.0, _SPANS)
     risk = np.maximum(rates, 1e-12)
-    before = np.cumsum(risk * lived, axis=1)[:, :-1]
-    reached = np.exp(-np.concatenate([np.zeros((len(before), 1)), before], axis=1))
-    return np.asarray((reached * -np.expm1(-risk * lived) / risk).sum(axis=1))
+    run = risk * lived
+    return np.asarray((_reaching(run) * -np.expm1(-run) / risk).sum(axis=1))
 
 
 def moments_by_row(rates: Floats) -> tuple[Floats, Floats, Floats]:
@@ -113,10 +116,9 @@ def moments_by_row(rates: Floats) -> tuple[Floats, Floats, Floats]:
     """
     risk = np.maximum(rates, 1e-12)
     run = risk * _SPANS
-    passed = np.cumsum(run[:, :-1], axis=1)
-    reached = np.exp(-np.concatenate([np.zeros((len(rates), 1)), passed], axis=1))
+    reaching = _reaching(run)
     area, lever, arch = (
-        math.factorial(power - 1) * reached * gammainc(power, run) / risk**power for power in (1, 2, 3)
+        math.factorial(power - 1) * reaching * gammainc(power, run) / risk**power for power in (1, 2, 3)
     )
     mean = area.sum(axis=1)
     square = 2 * (AGE_EDGES_HOURS * area + lever).sum(axis=1)

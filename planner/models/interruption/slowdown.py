@@ -26,11 +26,12 @@ from planner.models.prediction import Z95, Floats, Ints, Prediction
 
 # A gang is lost more often than a node, but far less often than its nodes would be one by one: losses come together.
 # Exponents of the node count, read off two recordings of 4 nodes and two of 16: losses grow by 0 to 0.66, so rough.
-LOSS_EXPONENT = 0.25
+LOSS_EXPONENT, EXPONENT_SD = 0.25, 0.2
 RETURN_EXPONENT = -0.05
-# Half the rates is about a quarter of the hours. Were it more where there are more spot nodes, as it is in truth, then
-# more of them would now and then look safer.
-_LESS_HOURS = 2.0
+_LESS_HOURS = 2.0  # half the rates is about a quarter of the hours
+# With luck hardly anything is lost: p05 is this power of p50, in simulations 0 to 0.3. The same power for all, since
+# with a longer lucky tail for more spot nodes these would now and then look safer.
+_LUCKY_POWER = 0.1
 _THREE_POINTS = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))  # of a normal distribution, with their weights
 _LATER_HOURS = AGE_EDGES_HOURS[-1] * (2.0 ** np.arange(1, 10) - 1)  # after the oldest age begins
 _WAITS_HOURS = np.append(AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] + _LATER_HOURS)
@@ -70,15 +71,14 @@ class SpotRates:
             return_per_hour=self.return_per_hour * np.reshape(returns, (-1, 1)),
         )
 
-    def for_gang(self, spot_nodes: Ints) -> SpotRates:
-        """A gang without spot nodes is never lost."""
-        nodes = np.maximum(np.asarray(spot_nodes, dtype=float), 1.0)[:, None]
-        losing = np.where(np.asarray(spot_nodes)[:, None] > 0, nodes**LOSS_EXPONENT, 0.0)
-        return SpotRates(
-            loss_per_hour=self.loss_per_hour * losing,
-            return_per_hour=self.return_per_hour * nodes**RETURN_EXPONENT,
-            loss_log_sd=self.loss_log_sd + 0.0 * nodes[:, 0],
-            return_log_sd=self.return_log_sd + 0.0 * nodes[:, 0],
+    def for_gang(self, times_as_many: Floats | Ints) -> SpotRates:
+        """Of so many times the spot nodes that the rates are of; a gang without any is never lost."""
+        more = np.maximum(np.asarray(times_as_many, dtype=float), 1.0)
+        scaled = self.scaled(np.where(np.asarray(times_as_many) > 0, more**LOSS_EXPONENT, 0.0), more**RETURN_EXPONENT)
+        return replace(
+            scaled,
+            loss_log_sd=np.hypot(self.loss_log_sd, EXPONENT_SD * np.log(more)),
+            return_log_sd=self.return_log_sd + 0.0 * more,
         )
 
     @property
@@ -124,8 +124,8 @@ class SpotBurden:
     ) -> SpotBurden:
         up, up_square, _ = moments_by_row(rates.loss_per_hour)
         down, down_square, down_cube = moments_by_row(rates.return_per_hour)
-        world = _Keeping(np.asarray(interval_hours, dtype=float), restart_hours, saves_on_notice)
-        kept = np.maximum(_kept_hours(rates.loss_per_hour, up, world), _LEAST_KEPT_HOURS)
+        keeping = _Keeping(np.asarray(interval_hours, dtype=float), restart_hours, saves_on_notice)
+        kept = np.maximum(_kept_hours(rates.loss_per_hour, up, keeping), _LEAST_KEPT_HOURS)
         endless = np.isinf(up)
         up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
         losses = np.where(endless, 0.0, 1 / kept)
@@ -142,29 +142,29 @@ class SpotBurden:
             start_p95_hours=_start_p95_hours(rates),
             loss_log_sd=rates.loss_log_sd,
             lower_log_sd=_LESS_HOURS * np.hypot(rates.loss_log_sd, rates.return_log_sd),
-            upper_log_sd=_upper_log_sd(rates, down, world),
+            upper_log_sd=_upper_log_sd(rates, down, keeping),
         )
 
     def at(self, rows: Ints) -> SpotBurden:
         return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def _kept_hours(loss_per_hour: Floats, up_hours: Floats, world: _Keeping) -> Floats:
+def _kept_hours(loss_per_hour: Floats, up_hours: Floats, keeping: _Keeping) -> Floats:
     """Of a stint, after its restart and what its end takes back: of whole intervals half of one, of less all."""
-    if not world.saves_on_notice:
-        return up_hours - area_by_row(loss_per_hour, world.restart_hours + world.interval_hours / 2)
-    starting = area_by_row(loss_per_hour, world.restart_hours)
-    in_danger = area_by_row(loss_per_hour, world.restart_hours + world.interval_hours) - starting
+    if not keeping.saves_on_notice:
+        return up_hours - area_by_row(loss_per_hour, keeping.restart_hours + keeping.interval_hours / 2)
+    starting = area_by_row(loss_per_hour, keeping.restart_hours)
+    in_danger = area_by_row(loss_per_hour, keeping.restart_hours + keeping.interval_hours) - starting
     return up_hours - starting - UNNOTICED_SHARE / 2 * in_danger
 
 
-def _upper_log_sd(rates: SpotRates, down_hours: Floats, world: _Keeping) -> Floats:
+def _upper_log_sd(rates: SpotRates, down_hours: Floats, keeping: _Keeping) -> Floats:
     """How far the hours move when either rate is worse than in 95 of 100 zones: often by far more than the rate."""
 
     def up_and_kept(factor: Floats | float) -> tuple[Floats, Floats]:
         loss = rates.loss_per_hour * np.reshape(factor, (-1, 1))
         up = mean_by_row(loss)
-        return up, np.maximum(_kept_hours(loss, up, world), _LEAST_KEPT_HOURS)
+        return up, np.maximum(_kept_hours(loss, up, keeping), _LEAST_KEPT_HOURS)
 
     usual, lost_sooner = up_and_kept(1.0), up_and_kept(np.exp(Z95 * rates.loss_log_sd))
     back_later = mean_by_row(rates.return_per_hour * np.exp(-Z95 * rates.return_log_sd)[:, None])
@@ -207,15 +207,16 @@ def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
     hit = np.maximum(1 - spared, 1e-12)
     typical, log_variance = _log_normal(mean / hit, square / hit)
     lower, upper = (np.sqrt(log_variance + sd**2) for sd in (burden.lower_log_sd, burden.upper_log_sd))
-    moves = {
-        name: (share, sd * ndtri((share - spared) / hit))
-        for name, share, sd in (("p05", 0.05, lower), ("p50", 0.5, lower), ("p95", 0.95, upper))
-    }
-    added = {name: np.where(share > spared, typical * np.exp(move), 0.0) for name, (share, move) in moves.items()}
+    middle, high = (
+        np.where(share > spared, typical * np.exp(sd * ndtri((share - spared) / hit)), 0.0)
+        for share, sd in ((0.5, lower), (0.95, upper))
+    )
     # One long wait at the start is a tail of its own, which the two moments of a short run miss.
-    added["p95"] = np.sqrt(added["p95"] ** 2 + (burden.start_p95_hours + on_the_way) ** 2)
-    ratios = {name: 1 + hours / busy_hours for name, hours in added.items()}
-    return Prediction(**ratios, extrapolated=np.zeros(len(mean), dtype=bool))
+    high = np.sqrt(high**2 + (burden.start_p95_hours + on_the_way) ** 2)
+    p50 = 1 + middle / busy_hours
+    return Prediction(
+        p05=p50**_LUCKY_POWER, p50=p50, p95=1 + high / busy_hours, extrapolated=np.zeros(len(mean), dtype=bool)
+    )
 
 
 def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:

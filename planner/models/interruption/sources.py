@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from planner.catalog import Catalog
 from planner.models.interruption.advisor import process_for_class
 from planner.models.interruption.history import process_from_trace
 from planner.models.interruption.process import SpotProcess
-from planner.models.interruption.slowdown import LOSS_EXPONENT, RETURN_EXPONENT, SpotRates
+from planner.models.interruption.slowdown import SpotRates
 from planner.models.interruption.traces import Trace
 from planner.models.prediction import Ints
 from planner.units import format_hours
 
-EXPONENT_SD = 0.2  # recordings of 4 and 16 nodes gave loss exponents from 0 to 0.66
 _CLASSES = ("under 5", "5 to 10", "10 to 15", "15 to 20", "over 20")
 
 
@@ -54,9 +53,7 @@ class SpotSource:
         """A row for each gang: of its size where the recording has that many nodes, else of the largest it has."""
         seen, which = np.unique(np.clip(nodes, 1, self._most_seen), return_inverse=True)
         rates = SpotRates.of(*(self._seen(int(size)) for size in seen)).at(which)
-        more = nodes / seen[which]
-        rates = rates.scaled(more**LOSS_EXPONENT, more**RETURN_EXPONENT)
-        return replace(rates, loss_log_sd=np.hypot(rates.loss_log_sd, EXPONENT_SD * np.log(more)))
+        return rates.for_gang(nodes / seen[which])
 
     @property
     def _most_seen(self) -> int:
