@@ -17,10 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.job import Job
+from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
-from planner.models.step_time import StepTimeModel, peak_flops_per_second
-from planner.store import load_catalog
+from planner.models.step_time.data_sheet import peak_flops_per_second
+from planner.models.step_time.model import StepTimeModel
+from planner.outside.store import load_catalog
 
 # Forward and backward flops of a sample, parameters and activations kept. Flops: 6 per multiply-add of a pass over
 # the network (4.09 G for ResNet-50), 6 x parameters x 384 tokens for BERT on SQuAD. Activations: memory of the GPU over

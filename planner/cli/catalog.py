@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from planner.catalog import Catalog, InstanceType, Precision
-    from planner.catalog.listing import Listing, Order
+    from planner.inputs import Catalog, InstanceType, Listing, Order, Precision
 
 PIPE_WIDTH = 100
 INTERRUPTION = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")
@@ -72,9 +71,8 @@ def list_command(
     number is GPUs per node). TFLOPS are dense peaks of the node, spot is the cheapest zone, $/PFLOPS is the
     hourly price of 1000 TFLOPS.
     """
-    from planner.catalog import select_instance_types
-    from planner.catalog.listing import list_machines, sort_listings
-    from planner.store import load_catalog
+    from planner.inputs import list_machines, select_instance_types, sort_listings
+    from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
     chosen = None if "all" in regions else _checked_regions(loaded, regions)
@@ -100,8 +98,8 @@ def list_command(
 @json_option
 def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None, as_json: bool) -> None:
     """Show everything known about the machine TYPE, and the sources."""
-    from planner.catalog.selection import named_instance_type
-    from planner.store import load_catalog
+    from planner.inputs import named_instance_type
+    from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
     kind = named_instance_type(loaded, instance_type)
@@ -141,7 +139,7 @@ def update(regions: tuple[str, ...], directory: Path, profile: str | None, froze
     import datetime
 
     from planner.errors import ScavError
-    from planner.store import load_catalog, write_text_atomically
+    from planner.outside.store import load_catalog, write_text_atomically
 
     if frozen:
         raise ScavError("the catalogue is frozen (--frozen or SCAV_FROZEN): not refreshed")
@@ -159,12 +157,10 @@ ADVISOR_VARIABLE = "SCAV_SPOT_ADVISOR_URL"  # for a mirror, where AWS's public f
 
 
 def _refresh(old: Catalog, asked: Sequence[str], profile: str | None, today: date) -> tuple[str, list[str]]:
-    from planner import assets, aws
-    from planner.catalog import format_catalog
-    from planner.catalog.advisor import ADVISOR_URL
-    from planner.catalog.refresh import refresh_catalog
     from planner.errors import AwsFailed
-    from planner.store import load_catalog
+    from planner.inputs import ADVISOR_URL, format_catalog, refresh_catalog
+    from planner.outside import assets, aws
+    from planner.outside.store import load_catalog
 
     session = aws.open_session(profile)
     pricing = aws.open_pricing(session)
@@ -202,8 +198,8 @@ def _with_progress(regions: Sequence[str]) -> Iterator[str]:
 
 
 def _checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
-    from planner.catalog.selection import did_you_mean
     from planner.errors import InputError
+    from planner.inputs import did_you_mean
 
     known = [region.name for region in catalog.regions]
     for region in regions:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.catalog import Gpu, InstanceType
-from planner.models.prediction import Flags, Ints
+from planner.columns import Flags, Ints
+from planner.inputs import Gpu, InstanceType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

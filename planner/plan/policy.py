@@ -12,10 +12,9 @@ from pydantic import NonNegativeInt, PositiveFloat, ValidationError, model_valid
 
 from planner.contract import Contract
 from planner.errors import InputError
-from planner.models.deadline.table import MODE_NAMES, PolicyTable
-from planner.models.deadline.world import ON_DEMAND, Moment
 from planner.plan.schema import Plan
 from planner.plan.spot import simulated_case
+from planner.spot import MODE_NAMES, ON_DEMAND, Moment, PolicyTable
 
 POLICY_FILE = "scav.policy.json"
 Running = Literal["idle", "spot", "on_demand"]

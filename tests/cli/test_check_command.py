@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner import __version__, assets
+from planner import __version__
 from planner.cli import cli
-from planner.render import render_code, render_policy
-from planner.store import load_plan
+from planner.outside import assets
+from planner.outside.render import render_code, render_policy
+from planner.outside.store import load_plan
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 TERRAFORM = json.loads((GOLDEN / "plan.json").read_text())

@@ -242,7 +242,7 @@ def test_every_link_to_a_file_leads_somewhere(page):
         ("--fly", True),
         ("make plan", False),
         ("make coffee", True),
-        ("planner/store.py", False),
+        ("planner/outside/store.py", False),
         ("planner/shop.py", True),
         ("us-east-1/2", False),
     ],

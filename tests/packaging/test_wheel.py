@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner import assets
+from planner.outside import assets
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,11 @@ def wheel_contents(path):
 
 def test_the_wheel_has_package_templates_modules_and_catalogue(wheel):
     names = set(wheel_contents(wheel))
-    assert {"planner/cli/plan.py", "planner/catalog/snapshot.json", "planner/_assets/templates/job/scav.yaml"} <= names
+    assert {
+        "planner/cli/plan.py",
+        "planner/inputs/catalog/snapshot.json",
+        "planner/_assets/templates/job/scav.yaml",
+    } <= names
     for kind in ("templates", "modules"):
         sources = {f"planner/_assets/{kind}/{name}" for name in contents(REPOSITORY / kind) if shipped(name)}
         assert sources == {name for name in names if name.startswith(f"planner/_assets/{kind}/")}

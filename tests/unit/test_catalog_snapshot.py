@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from planner import assets
-from planner.catalog import Catalog, format_catalog, parse_catalog
 from planner.errors import InputError
+from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
+from planner.inputs.catalog.tables import Catalog
+from planner.outside import assets
 
 TEXT = assets.embedded_catalog().read_text(encoding="utf-8")
 CATALOG = parse_catalog(TEXT, file="snapshot.json")

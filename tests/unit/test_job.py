@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import assets
 from planner.errors import InputError
-from planner.job import Job, parse_job
-from planner.job.fields import CountRange
-from planner.job.schema import FORMS
+from planner.inputs.job.fields import CountRange
+from planner.inputs.job.parse import parse_job
+from planner.inputs.job.schema import FORMS, Job
+from planner.outside import assets
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import assets
-from planner.catalog import parse_catalog
 from planner.errors import InputError
-from planner.measurements import Measurement, median, parse_measurements, usable
+from planner.inputs.catalog.snapshot import parse_catalog
+from planner.inputs.measurements import Measurement, median, parse_measurements, usable
+from planner.outside import assets
 
 ROW = {
     "instance_type": "g5.12xlarge",

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from test_plan import MIXED, PLAN, plan_example
 
-from planner import assets
-from planner.plan import Plan, questions_left
-from planner.render import MODULE, WORKSPACE, render_workspace
+from planner.outside import assets
+from planner.outside.render import MODULE, WORKSPACE, render_workspace
+from planner.plan.schema import Plan
+from planner.plan.variables import questions_left
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HOSTILE = '"; ${file("/etc/passwd")} %{ for x in [] } `id` $(id)\nnext \u202e line'

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.catalog import Gpu, InstanceType
-from planner.job import Workload
+from planner.columns import Floats
+from planner.inputs import Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
-from planner.models.prediction import Floats
-from planner.models.step_time.form import DEFAULT_PRIORS, NAMES, Prior
-from planner.models.step_time.physical import peak_flops_per_second, step_terms
+from planner.models.step_time.data_sheet import peak_flops_per_second, step_terms
 from planner.models.step_time.posterior import reference_point
 from planner.models.step_time.rows import MeasuredRows
-from planner.models.step_time.transfer import Multipliers
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, Prior
+from planner.models.step_time.unprobed_types import Multipliers
 
 COMPUTE, LAUNCH, LINK, NETWORK = range(4)
 # Where anything was measured, the data sheet must not argue with it about the speed of the GPU. Robust errors pull

@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from planner.catalog import Catalog, InstanceType
-from planner.job import Workload
+from planner.columns import Floats, Prediction
+from planner.inputs import Catalog, InstanceType, Workload
 from planner.models.configurations import Configurations
-from planner.models.prediction import Floats, Prediction
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
-from planner.models.step_time.form import DEFAULT_PRIORS
+from planner.models.step_time.data_sheet import StepTerms, step_terms
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
-from planner.models.step_time.physical import StepTerms, step_terms
 from planner.models.step_time.pooling import pooled_priors
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.screening import screen
+from planner.models.step_time.step_formula import DEFAULT_PRIORS
 from planner.models.step_time.table import tabulated
-from planner.models.step_time.transfer import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
+from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
 
 if TYPE_CHECKING:
-    from planner.measurements import Measurement
+    from planner.inputs import Measurement
 
 FEWEST_HISTORY_ROWS = 4  # a job with fewer only repeats the prior
 
@@ -151,7 +150,7 @@ def _placements(configurations: Configurations) -> Placements:
     return Placements(
         nodes=configurations.nodes,
         workers=configurations.gpus,
-        widest=np.full_like(configurations.nodes, configurations.instance_type.gpu_count),
+        most_per_node=np.full_like(configurations.nodes, configurations.instance_type.gpu_count),
         gpu_batch=configurations.gpu_batch,
         accumulation_steps=configurations.accumulation_steps,
     )
@@ -161,7 +160,7 @@ def _columns(rows: Sequence[Measurement]) -> Placements:
     return Placements(
         nodes=np.array([row.nodes for row in rows]),
         workers=np.array([row.nodes * row.gpus_per_node for row in rows]),
-        widest=np.array([row.gpus_per_node for row in rows]),
+        most_per_node=np.array([row.gpus_per_node for row in rows]),
         gpu_batch=np.array([row.gpu_batch for row in rows]),
         accumulation_steps=np.array([row.accumulation_steps for row in rows]),
     )

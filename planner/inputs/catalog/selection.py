@@ -1,0 +1,79 @@
+"""Which instance types a list of patterns means: `g5.*`, `p4d.24xlarge`, `A100:80GB`, `24GB..:8`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from planner.errors import InputError, one_line
+from planner.inputs.catalog.gpu_query import GpuQuery, parse_gpu_query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType
+
+
+@dataclass(frozen=True, slots=True)
+class TypeGlob:
+    """Instance types by name, with the wildcards of a shell."""
+
+    text: str
+
+    def matches(self, kind: InstanceType, gpu: Gpu) -> bool:  # noqa: ARG002 (the same call as GpuQuery.matches)
+        return fnmatchcase(kind.name, self.text.lower())
+
+
+def parse_pattern(text: str) -> TypeGlob | GpuQuery:
+    """Instance type names have a single dot or a wildcard; GPU queries have neither."""
+    text = text.strip()
+    is_glob = "." in text.replace("..", "") or any(wildcard in text for wildcard in "*?[")
+    return TypeGlob(text) if is_glob else parse_gpu_query(text)
+
+
+def select_instance_types(catalog: Catalog, patterns: Sequence[str]) -> tuple[InstanceType, ...]:
+    """The types that any of the patterns means, in the catalogue's order; without patterns, all of them."""
+    if not patterns:
+        return catalog.instance_types
+    chosen: set[str] = set()
+    for text in patterns:
+        pattern = parse_pattern(text)
+        names = {kind.name for kind in catalog.instance_types if pattern.matches(kind, catalog.gpu_of(kind))}
+        if not names:
+            raise InputError(f"no instance type matches {one_line(text, 80)!r}{_hint(catalog, text, pattern)}")
+        chosen |= names
+    return tuple(kind for kind in catalog.instance_types if kind.name in chosen)
+
+
+def named_instance_type(catalog: Catalog, name: str) -> InstanceType:
+    kind = catalog.instance_type_by_name.get(name)
+    if kind is None:
+        known = catalog.instance_type_by_name
+        raise InputError(f"unknown instance type {one_line(name, 80)!r}{did_you_mean(name, known)}")
+    return kind
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """A clause to end an error with, empty if nothing known is close."""
+    by_lower_case = {name.lower(): name for name in known}
+    start = text[:80].lower()
+    begun = [name for name in by_lower_case if start and name.startswith(start)]
+    nearest = begun[:3] or difflib.get_close_matches(start, by_lower_case, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(by_lower_case[name] for name in nearest)}?" if nearest else ""
+
+
+def _hint(catalog: Catalog, text: str, pattern: TypeGlob | GpuQuery) -> str:
+    if isinstance(pattern, TypeGlob):
+        return did_you_mean(text, (*catalog.instance_type_by_name, *_family_globs(catalog)))
+    there = [kind for kind in catalog.instance_types if pattern.matches_name(catalog.gpu_of(kind))]
+    if there:
+        counts = {f"{kind.gpu_count}x {kind.gpu}" for kind in there}
+        return f"; there is {', '.join(sorted(counts)[:8])}" if pattern.names else ""
+    known = {name for gpu in catalog.gpus for name in (gpu.name, gpu.model)}
+    return did_you_mean(pattern.names[0], (*sorted(known), *_family_globs(catalog)))
+
+
+def _family_globs(catalog: Catalog) -> list[str]:
+    return list(dict.fromkeys(f"{kind.family}.*" for kind in catalog.instance_types))

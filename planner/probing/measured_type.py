@@ -1,0 +1,28 @@
+"""The measured rows of one instance type, with what the catalogue says of it."""
+
+from __future__ import annotations
+
+from planner.inputs import Gpu, InstanceType
+from planner.models import Configurations, StepTerms, StepTimeModel, step_terms
+
+
+class MeasuredType:
+    """Rows of a fitted model."""
+
+    def __init__(self, model: StepTimeModel, name: str) -> None:
+        self.kind: InstanceType = model.catalog.instance_type_by_name[name]
+        self.gpu: Gpu = model.catalog.gpu_of(self.kind)
+        self.rows = model.rows_[name]
+        placements = self.rows.placements
+        self.configurations = Configurations(
+            instance_type=self.kind,
+            gpu=self.gpu,
+            nodes=placements.nodes,
+            gpu_batch=placements.gpu_batch,
+            accumulation_steps=placements.accumulation_steps,
+        )
+        self.terms: StepTerms = step_terms(self.configurations, model.workload)
+
+
+def data_sheet_terms(model: StepTimeModel, name: str) -> StepTerms:
+    return MeasuredType(model, name).terms
