@@ -21,7 +21,10 @@ CORE = (
     "evaluation",
     *("plan", "probe_clusters", "forecast", "fit_report", "review", "check"),
 )
-SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt", "runners", "doctor", "cli")
+SHELL = (
+    *("module_variables", "render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt"),
+    *("runners", "doctor", "cli"),
+)
 IMPURE_MODULES = {
     *("os", "pathlib", "time", "random", "socket", "subprocess", "shutil", "tempfile", "io", "sys", "secrets", "uuid"),
     *("boto3", "botocore", "requests", "urllib", "http", "threading", "multiprocessing", "logging", "locale"),
