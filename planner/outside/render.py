@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from planner import __version__
+from planner.outside.module_variables import split_variables, variables_of
 from planner.plan import POLICY_FILE, Plan, cost_markdown, deadline_policy, format_plan, workspace_variables
 
 MODULE = "gpu-cluster"
@@ -45,8 +46,23 @@ def render_probe(
 
 def render_code(scav_version: str, *, templates: Mapping[str, str], module: Mapping[str, str]) -> dict[str, str]:
     """What is the same for every plan of one version."""
-    files = {name: _render(source, {"scav_version": scav_version}) for name, source in templates.items()}
+    values = {"scav_version": scav_version} | _variable_values(templates.get("variables.tf", ""), module)
+    files = {name: _render(source, values) for name, source in templates.items()}
     return files | {f"modules/{MODULE}/{name}": text for name, text in module.items()}
+
+
+def _variable_values(source: str, module: Mapping[str, str]) -> dict[str, Any]:
+    """For templates: `module_variables(names)` is the module's own text; `passed_on` names what the module is given.
+
+    The module is given every variable of its own that the workspace declares in variables.tf (template: `source`).
+    """
+    declarations = variables_of(module)
+
+    def declare(*names: str) -> str:
+        return "\n\n".join(declarations[name] for name in names)
+
+    workspace = split_variables(_render(source, {"scav_version": "", "module_variables": declare}))
+    return {"module_variables": declare, "passed_on": [name for name in workspace if name in declarations]}
 
 
 def _json(values: Mapping[str, Any]) -> str:

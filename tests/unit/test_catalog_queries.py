@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.inputs.catalog.gpu_query import NumberRange
 from planner.errors import InputError
-from planner.inputs.catalog.gpu_query import GpuQuery, parse_gpu_query
+from planner.inputs.catalog.gpu_query import GpuQuery, NumberRange, parse_gpu_query
 from planner.inputs.catalog.listing import list_machines, sort_listings
 from planner.inputs.catalog.selection import select_instance_types
 from planner.inputs.catalog.snapshot import parse_catalog
