@@ -75,7 +75,7 @@ def _search(spot: str) -> Callable[[], SearchResult]:
 
     def once() -> SearchResult:
         predictors = replace(survey.predictors, spot_markets=replace(markets, _known={}))
-        return search(job_file.job, catalog, survey.kinds, survey.regions, predictors)
+        return search(job_file.job, catalog, survey.instance_types, survey.regions, predictors)
 
     return once
 

@@ -76,8 +76,8 @@ def list_command(
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
     chosen = None if "all" in regions else _checked_regions(loaded, regions)
-    kinds = select_instance_types(loaded, queries)
-    listings = list_machines(loaded, kinds, chosen, precision=precision, on_spot=on_spot)
+    machines = select_instance_types(loaded, queries)
+    listings = list_machines(loaded, machines, chosen, precision=precision, on_spot=on_spot)
     listings = sort_listings(listings, order, on_spot=on_spot)
     if as_json:
         rows = [listing.as_json() for listing in listings]
@@ -102,14 +102,14 @@ def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None
     from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
-    kind = named_instance_type(loaded, instance_type)
+    machine = named_instance_type(loaded, instance_type)
     chosen = None if "all" in regions else _checked_regions(loaded, regions)
-    facts = _facts_as_json(loaded, kind, chosen)
+    facts = _facts_as_json(loaded, machine, chosen)
     if as_json:
         _echo_json({"catalog": name, "sha256": sha256, **facts})
         return
-    click.echo(f"{kind.name} in the catalogue {name}")
-    click.echo("\n".join(_fact_lines(loaded, kind)) + "\n")
+    click.echo(f"{machine.name} in the catalogue {name}")
+    click.echo("\n".join(_fact_lines(loaded, machine)) + "\n")
     if facts["offers"]:
         _console().print(_offer_table(facts["offers"]))
     else:
@@ -230,24 +230,24 @@ def _listing_table(listings: Sequence[Listing], with_regions: bool) -> Table:
     return table
 
 
-def _fact_lines(catalog: Catalog, kind: InstanceType) -> Iterator[str]:
-    gpu = catalog.gpu_of(kind)
+def _fact_lines(catalog: Catalog, machine: InstanceType) -> Iterator[str]:
+    gpu = catalog.gpu_of(machine)
     memory = f"{gpu.memory_gib:g} GiB usable ({gpu.nominal_memory_gb} GB)"
-    cards = f"{kind.network_cards} card{'s' * (kind.network_cards > 1)}, {kind.efa_interfaces} with EFA"
+    cards = f"{machine.network_cards} card{'s' * (machine.network_cards > 1)}, {machine.efa_interfaces} with EFA"
     peaks = ", ".join(f"{precision} {peak:g}" for precision, peak in gpu.dense_tflops.items())
     facts = {
-        "GPUs": f"{kind.gpu_count}x {gpu.name}",
+        "GPUs": f"{machine.gpu_count}x {gpu.name}",
         "GPU memory": f"{memory}, {gpu.memory_bandwidth_gb_per_second:g} GB/s",
         "dense peak per GPU": f"{peaks} TFLOPS",
-        "GPU link": f"{kind.gpu_link}, {kind.gpu_link_gb_per_second:g} GB/s per GPU and direction",
-        "vCPU, RAM": f"{kind.vcpu}, {kind.ram_gib:g} GiB",
-        "network": f"{kind.network_baseline_gbps:g} Gbit/s, peak {kind.network_peak_gbps:g}, {cards}",
-        "measured all-reduce": f"{kind.measured_allreduce_gbps or 0:g} Gbit/s between nodes",
-        "local SSD": f"{kind.local_ssd_gb} GB",
-        "quota": f"vCPUs of all {kind.quota_class.upper()} types",
+        "GPU link": f"{machine.gpu_link}, {machine.gpu_link_gb_per_second:g} GB/s per GPU and direction",
+        "vCPU, RAM": f"{machine.vcpu}, {machine.ram_gib:g} GiB",
+        "network": f"{machine.network_baseline_gbps:g} Gbit/s, peak {machine.network_peak_gbps:g}, {cards}",
+        "measured all-reduce": f"{machine.measured_allreduce_gbps or 0:g} Gbit/s between nodes",
+        "local SSD": f"{machine.local_ssd_gb} GB",
+        "quota": f"vCPUs of all {machine.quota_class.upper()} types",
     }
     for label, fact in facts.items():
-        if label != "measured all-reduce" or kind.measured_allreduce_gbps is not None:
+        if label != "measured all-reduce" or machine.measured_allreduce_gbps is not None:
             yield f"  {label:<21}{fact}"
 
 
@@ -276,17 +276,17 @@ def _offer_table(offers: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _facts_as_json(catalog: Catalog, kind: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:
-    gpu = catalog.gpu_of(kind)
+def _facts_as_json(catalog: Catalog, machine: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:
+    gpu = catalog.gpu_of(machine)
     offers = [
         offer
         for offer in catalog.offers
-        if offer.instance_type == kind.name and (regions is None or offer.region in regions)
+        if offer.instance_type == machine.name and (regions is None or offer.region in regions)
     ]
-    cited = [kind.source, kind.measured_allreduce_source, gpu.source]
+    cited = [machine.source, machine.measured_allreduce_source, gpu.source]
     cited += [name for offer in offers for name in (offer.source, offer.interruption_source)]
     return {
-        "instance_type": kind.model_dump(mode="json"),
+        "instance_type": machine.model_dump(mode="json"),
         "gpu": gpu.model_dump(mode="json"),
         "offers": [offer.model_dump(mode="json") for offer in offers],
         "sources": {name: catalog.sources[name].model_dump(mode="json") for name in dict.fromkeys(cited) if name},

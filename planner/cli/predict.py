@@ -125,10 +125,10 @@ def _request(
             gpu_batch = CountRange(planned.gpu_batch, planned.gpu_batch)
             global_batch = CountRange(planned.global_batch, planned.global_batch)
         nodes = nodes or CountRange(planned.nodes, planned.nodes)
-    kind = named_instance_type(inputs.catalog, str(name))
-    check_precision(inputs, kind)
+    instance_type = named_instance_type(inputs.catalog, str(name))
+    check_precision(inputs, instance_type)
     return ForecastRequest(
-        kind=kind,
+        instance_type=instance_type,
         nodes=nodes or CountRange(1, 1),
         market="spot" if spot else "on_demand",
         on_demand_base=base,

@@ -196,13 +196,13 @@ def _workspace(
 
     job = inputs.job_file.job
     run_id = f"{job.name}-{secrets.token_hex(3)}"  # two people may probe the same job in one account
-    kind = inputs.catalog.instance_type_by_name[cluster.instance_type]
+    instance_type = inputs.catalog.instance_type_by_name[cluster.instance_type]
     files = render_probe(
-        probe_variables(job, cluster, kind, command, run_id),
+        probe_variables(job, cluster, instance_type, command, run_id),
         templates=assets.load_templates(PROBE_WORKSPACE),
         module=assets.load_module(MODULE),
     )
-    return probes / run_id, files, Identity(kind.name, cluster.region, cluster.precision, job.run.image)
+    return probes / run_id, files, Identity(instance_type.name, cluster.region, cluster.precision, job.run.image)
 
 
 def _price_table(clusters: Sequence[ProbeCluster]) -> list[str]:

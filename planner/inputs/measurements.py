@@ -115,13 +115,13 @@ def usable(rows: Sequence[Measurement], catalog: Catalog, precision: Precision) 
 
 
 def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str | None:
-    kind = catalog.instance_type_by_name.get(row.instance_type)
-    if kind is None:
+    instance_type = catalog.instance_type_by_name.get(row.instance_type)
+    if instance_type is None:
         return f"{row.instance_type} is not in the catalogue"
-    if row.gpus_per_node != kind.gpu_count:
-        return f"{row.gpus_per_node} GPUs per node is not a whole {kind.name}"
-    if precision not in catalog.gpu_of(kind).dense_tflops and precision != "tf32":
-        return f"{kind.name} has no units for {precision}"
+    if row.gpus_per_node != instance_type.gpu_count:
+        return f"{row.gpus_per_node} GPUs per node is not a whole {instance_type.name}"
+    if precision not in catalog.gpu_of(instance_type).dense_tflops and precision != "tf32":
+        return f"{instance_type.name} has no units for {precision}"
     return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
 
 

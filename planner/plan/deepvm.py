@@ -26,7 +26,7 @@ def make_deepvm_plan(
     deepvm = DeepVm(
         job=job,
         catalog=inputs.catalog,
-        kinds=survey.kinds,
+        instance_types=survey.instance_types,
         regions=survey.regions,
         predictors=survey.predictors,
         scaling_of=scaling_of,
@@ -140,12 +140,12 @@ def _evidence(inputs: PlanInputs, deepvm: DeepVm, best: Rental, own: Candidate |
     count = len(inputs.measurements)
     known = f"{count} measurement{'' if count == 1 else 's'}" if count else "no probes: step time from data sheets only"
     convergence = convergence_source(inputs.job_file.job, inputs.measured_noise)
-    kind = inputs.catalog.instance_type_by_name[best.cluster.gpu.name]
+    instance_type = inputs.catalog.instance_type_by_name[best.cluster.gpu.name]
     scaling = (
         "DeepVM's scaling as given"
         if deepvm.scaling_of
         else f"DeepVM's scaling is a sigmoid through scav's step times on 1 to {deepvm.scaled_nodes.high} nodes at "
-        f"the largest local batch ({deepvm.scaled_batch(kind):,} on the {kind.gpu})"
+        f"the largest local batch ({deepvm.scaled_batch(instance_type):,} on the {instance_type.gpu})"
     )
     parts = [f"{known}, convergence {convergence}", scaling, *_about_memory_nodes(deepvm, best)]
     return "; ".join(parts if own else [*parts, "scav itself finds nothing that keeps the job's limits"])

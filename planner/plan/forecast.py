@@ -49,7 +49,7 @@ class Forecast(Contract):
 class ForecastRequest:
     """What to predict. A batch that is left open is the one the job's objective prefers; a range is a sweep."""
 
-    kind: InstanceType
+    instance_type: InstanceType
     nodes: CountRange
     market: Market = "on_demand"
     on_demand_base: int | None = None
@@ -57,10 +57,10 @@ class ForecastRequest:
     global_batch: CountRange | None = None
 
 
-def check_precision(inputs: PlanInputs, kind: InstanceType) -> None:
-    precision, gpu = inputs.job_file.job.workload.precision, inputs.catalog.gpu_of(kind)
+def check_precision(inputs: PlanInputs, instance_type: InstanceType) -> None:
+    precision, gpu = inputs.job_file.job.workload.precision, inputs.catalog.gpu_of(instance_type)
     if peak_flops_per_second(gpu, precision) is None:
-        raise InputError(f"the {gpu.name} of {kind.name} has no units for {precision}")
+        raise InputError(f"the {gpu.name} of {instance_type.name} has no units for {precision}")
 
 
 def predict_one(inputs: PlanInputs, survey: Survey, request: ForecastRequest) -> Forecast:
@@ -93,7 +93,7 @@ def sweep_batch(inputs: PlanInputs, survey: Survey, request: ForecastRequest) ->
     rows = [row for row in best if row is not None]
     if not rows:
         low, high = _batches(inputs, request)
-        gpus = request.nodes.low * request.kind.gpu_count
+        gpus = request.nodes.low * request.instance_type.gpu_count
         raise InputError(f"nothing to sweep: no global batch from {low:,} to {high:,} fits on {gpus} GPUs")
     return [forecast(inputs, survey, row) for row in _spread(rows)]
 
@@ -106,14 +106,14 @@ def forecast(inputs: PlanInputs, survey: Survey, row: Candidate) -> Forecast:
     markets = survey.predictors.spot_markets
     if row.market == "spot" and markets is not None:
         row, _ = simulated(row, inputs.job_file.job, inputs.catalog, survey.predictors, markets)
-    kind, models = inputs.catalog.instance_type_by_name[row.instance_type], survey.models
-    one = _configurations(inputs, kind, [(row.nodes, row.gpu_batch, row.accumulation_steps)])
+    instance_type, models = inputs.catalog.instance_type_by_name[row.instance_type], survey.models
+    one = _configurations(inputs, instance_type, [(row.nodes, row.gpu_batch, row.accumulation_steps)])
     batch, reference = np.array([row.global_batch]), inputs.job_file.job.workload.target.reference_batch
     return Forecast(
         instance_type=row.instance_type,
         node_count=row.nodes,
-        gpu=kind.gpu,
-        gpus_per_node=kind.gpu_count,
+        gpu=instance_type.gpu,
+        gpus_per_node=instance_type.gpu_count,
         region=row.region,
         availability_zone=row.zone,
         market=row.market,
@@ -149,10 +149,10 @@ def _why_extrapolated(survey: Survey, row: Candidate) -> str | None:
 
 def _grid(inputs: PlanInputs, request: ForecastRequest, count: int) -> Configurations:
     """Every way to take the batch on that many nodes; empty where it cannot be spread evenly."""
-    gpus, rows = count * request.kind.gpu_count, []
+    gpus, rows = count * request.instance_type.gpu_count, []
     if request.gpu_batch is None:
         low, high = _batches(inputs, request)
-        grid = batch_grid(request.kind.gpu_count, CountRange(count, count), CountRange(low, high))
+        grid = batch_grid(request.instance_type.gpu_count, CountRange(count, count), CountRange(low, high))
         rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
         rows = [row for row in rows if low <= gpus * row[1] * row[2] <= high]
     elif request.global_batch is None:
@@ -160,18 +160,20 @@ def _grid(inputs: PlanInputs, request: ForecastRequest, count: int) -> Configura
     else:
         micro_steps, rest = divmod(request.global_batch.low, gpus * request.gpu_batch)
         rows = [] if rest else [(count, request.gpu_batch, micro_steps)]
-    return _configurations(inputs, request.kind, rows)
+    return _configurations(inputs, request.instance_type, rows)
 
 
 def _batches(inputs: PlanInputs, request: ForecastRequest) -> CountRange:
     return request.global_batch or inputs.job_file.job.workload.global_batch
 
 
-def _configurations(inputs: PlanInputs, kind: InstanceType, rows: Sequence[tuple[int, int, int]]) -> Configurations:
+def _configurations(
+    inputs: PlanInputs, instance_type: InstanceType, rows: Sequence[tuple[int, int, int]]
+) -> Configurations:
     columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return Configurations(
-        instance_type=kind,
-        gpu=inputs.catalog.gpu_of(kind),
+        instance_type=instance_type,
+        gpu=inputs.catalog.gpu_of(instance_type),
         nodes=columns[:, 0],
         gpu_batch=columns[:, 1],
         accumulation_steps=columns[:, 2],
@@ -189,12 +191,12 @@ def _best(inputs: PlanInputs, survey: Survey, request: ForecastRequest, rows: Co
     )
     if not found:
         how = "on demand" if request.market == "on_demand" else "as spot"
-        raise InputError(f"{request.kind.name} is not sold {how} in {', '.join(survey.regions)}")
+        raise InputError(f"{request.instance_type.name} is not sold {how} in {', '.join(survey.regions)}")
     return min(found, key=lambda row: preference(row, job.objective_or_default))
 
 
 def _indivisible(request: ForecastRequest, count: int) -> InputError:
-    gpus = count * request.kind.gpu_count
+    gpus = count * request.instance_type.gpu_count
     if request.global_batch is None or request.global_batch.low != request.global_batch.high:
         return InputError(f"none of the job's global batches can be spread over {gpus} GPUs")
     step, batch = gpus * (request.gpu_batch or 1), request.global_batch.low
@@ -209,7 +211,7 @@ def _too_large(inputs: PlanInputs, request: ForecastRequest, rows: Configuration
     needed = model_bytes(workload) + smallest * workload.activation_bytes_per_sample
     return InputError(
         f"{smallest:,} samples per GPU need about {needed / 2**30:,.1f} GiB, more than is free on "
-        f"the {rows.gpu.name} of {request.kind.name} ({rows.gpu.memory_gib:,.0f} GiB)"
+        f"the {rows.gpu.name} of {request.instance_type.name} ({rows.gpu.memory_gib:,.0f} GiB)"
     )
 
 

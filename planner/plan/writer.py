@@ -41,7 +41,7 @@ class PlanWriter:
 
     job: Job
     catalog: Catalog
-    kinds: Sequence[InstanceType]
+    instance_types: Sequence[InstanceType]
     models: FittedModels
     measurements: Sequence[Measurement]
     measured_noise: float | None
@@ -52,7 +52,7 @@ class PlanWriter:
     further: FurtherProbe | None
 
     @property
-    def kind(self) -> InstanceType:
+    def instance_type(self) -> InstanceType:
         return self.catalog.instance_type_by_name[self.candidate.instance_type]
 
     @property
@@ -94,18 +94,18 @@ class PlanWriter:
         return schema.rounded(plan)
 
     def _choice(self) -> schema.Choice:
-        candidate, kind, workload = self.candidate, self.kind, self.job.workload
+        candidate, instance_type, workload = self.candidate, self.instance_type, self.job.workload
         growth = candidate.global_batch / workload.target.reference_batch
         linear = workload.optimizer in {"sgd", "momentum"}
         several = candidate.nodes > 1
         return schema.Choice(
-            instance_type=kind.name,
+            instance_type=instance_type.name,
             region=candidate.region,
             availability_zone=candidate.zone,
             other_zones=self._other_zones(),
             node_count=candidate.nodes,
-            gpu=kind.gpu,
-            gpus_per_node=kind.gpu_count,
+            gpu=instance_type.gpu,
+            gpus_per_node=instance_type.gpu_count,
             on_demand_count=candidate.on_demand_count,
             spot_count=candidate.nodes - candidate.on_demand_count,
             global_batch=candidate.global_batch,
@@ -115,10 +115,10 @@ class PlanWriter:
             learning_rate_rule="linear" if linear else "square root",
             checkpoint_interval_seconds=round(candidate.checkpoint_interval_seconds),
             max_runtime_hours=self._max_runtime_hours(),
-            overrides=tuple(kind.name for kind in self._overrides()),
-            efa_interfaces=kind.efa_interfaces if several else 0,
-            network_cards=kind.network_cards,
-            placement_group=several and kind.efa_interfaces > 0,
+            overrides=tuple(instance_type.name for instance_type in self._overrides()),
+            efa_interfaces=instance_type.efa_interfaces if several else 0,
+            network_cards=instance_type.network_cards,
+            placement_group=several and instance_type.efa_interfaces > 0,
             root_volume_gib=root_volume_gib(workload.checkpoint_bytes_or_default),
             hourly_usd=candidate.hourly_usd,
         )
@@ -128,7 +128,7 @@ class PlanWriter:
 
         Where it costs about the same: the group takes capacity before price, and the estimate is this zone's.
         """
-        offer, candidate = self._offer(self.kind), self.candidate
+        offer, candidate = self._offer(self.instance_type), self.candidate
         if offer is None or self.outcome is None or candidate.nodes > 1:
             return ()
         history, most = self.outcome.history, ALIKE_PRICES * (offer.spot_usd[candidate.zone] or 0.0)
@@ -137,7 +137,7 @@ class PlanWriter:
             for usd, zone in sorted((usd, zone) for zone, usd in offer.spot_usd.items() if usd is not None)
             if zone != candidate.zone
             and usd <= most
-            and history.source(self.kind.name, zone, offer.interruption_class).ever_there
+            and history.source(self.instance_type.name, zone, offer.interruption_class).ever_there
         )
 
     def _max_runtime_hours(self) -> float:
@@ -148,27 +148,27 @@ class PlanWriter:
         """Same GPUs and network cards, in the same zone, at a spot price below the choice's on-demand one."""
         if self.candidate.market == "on_demand":
             return []
-        ceiling = self._on_demand_usd(self.kind)
+        ceiling = self._on_demand_usd(self.instance_type)
         equivalent = [
             (spot_usd, other.name, other)
-            for other in self.kinds
-            if other.name != self.kind.name
-            and _can_replace(other, self.kind)
+            for other in self.instance_types
+            if other.name != self.instance_type.name
+            and _can_replace(other, self.instance_type)
             and (spot_usd := self._spot_usd(other)) is not None
             and spot_usd < ceiling
         ]
         return [other for _, _, other in sorted(equivalent, key=lambda row: row[:2])]
 
-    def _offer(self, kind: InstanceType) -> Offer | None:
-        offers = self.catalog.offers_by_type[kind.name]
+    def _offer(self, instance_type: InstanceType) -> Offer | None:
+        offers = self.catalog.offers_by_type[instance_type.name]
         return next((offer for offer in offers if offer.region == self.candidate.region), None)
 
-    def _spot_usd(self, kind: InstanceType) -> float | None:
-        offer = self._offer(kind)
+    def _spot_usd(self, instance_type: InstanceType) -> float | None:
+        offer = self._offer(instance_type)
         return offer.spot_usd.get(self.candidate.zone) if offer else None
 
-    def _on_demand_usd(self, kind: InstanceType) -> float:
-        offer = self._offer(kind)
+    def _on_demand_usd(self, instance_type: InstanceType) -> float:
+        offer = self._offer(instance_type)
         return (offer.on_demand_usd if offer else None) or 0.0
 
     def _estimate(self) -> schema.Estimate:
@@ -194,7 +194,7 @@ class PlanWriter:
 
     def _max_usd(self) -> float:
         """A spot node never costs more than on demand; the dearest type that may stand in counts for all."""
-        dearest = max(self._on_demand_usd(kind) for kind in (self.kind, *self._overrides()))
+        dearest = max(self._on_demand_usd(instance_type) for instance_type in (self.instance_type, *self._overrides()))
         hourly = self.candidate.nodes * dearest + self.candidate.storage_hourly_usd
         return (self._max_runtime_hours() + STOP_SLACK_HOURS) * hourly
 
@@ -257,12 +257,12 @@ class PlanWriter:
 
 
 def option_of(row: Candidate, catalog: Catalog) -> schema.Option:
-    kind = catalog.instance_type_by_name[row.instance_type]
+    instance_type = catalog.instance_type_by_name[row.instance_type]
     return schema.Option(
         instance_type=row.instance_type,
         node_count=row.nodes,
-        gpu=kind.gpu,
-        gpus_per_node=kind.gpu_count,
+        gpu=instance_type.gpu,
+        gpus_per_node=instance_type.gpu_count,
         region=row.region,
         availability_zone=row.zone,
         market=row.market,
@@ -273,12 +273,12 @@ def option_of(row: Candidate, catalog: Catalog) -> schema.Option:
     )
 
 
-def _can_replace(other: InstanceType, kind: InstanceType) -> bool:
+def _can_replace(other: InstanceType, instance_type: InstanceType) -> bool:
     """The same GPUs and network cards, and in nothing else weaker: the slowest node sets the pace."""
     same = ("gpu", "gpu_count", "efa_interfaces", "network_cards")
     at_least = ("network_baseline_gbps", "ram_gib", "vcpu")
-    return all(getattr(other, name) == getattr(kind, name) for name in same) and all(
-        getattr(other, name) >= getattr(kind, name) for name in at_least
+    return all(getattr(other, name) == getattr(instance_type, name) for name in same) and all(
+        getattr(other, name) >= getattr(instance_type, name) for name in at_least
     )
 
 

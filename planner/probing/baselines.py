@@ -42,7 +42,7 @@ def _features(model: StepTimeModel, name: str) -> Floats:
     measured = MeasuredType(model, name)
     here = measured.configurations
     columns = (here.nodes, here.gpus, here.gpu_batch, here.accumulation_steps, here.global_batch)
-    resources = hardware_features(measured.kind, measured.gpu, model.workload)
+    resources = hardware_features(measured.instance_type, measured.gpu, model.workload)
     shape = np.log2(np.stack(columns, axis=1).astype(float))
     return np.concatenate((shape, np.tile(resources, (len(shape), 1))), axis=1)
 

@@ -126,10 +126,10 @@ def _same(row: Candidate, other: Candidate) -> bool:
 
 def _doubt(catalog: Catalog, models: FittedModels, name: str, nodes: int, gpu_batch: int) -> tuple[float, float]:
     """Standard deviation of the log step time, and the step's seconds."""
-    kind = catalog.instance_type_by_name[name]
+    instance_type = catalog.instance_type_by_name[name]
     one = Configurations(
-        instance_type=kind,
-        gpu=catalog.gpu_of(kind),
+        instance_type=instance_type,
+        gpu=catalog.gpu_of(instance_type),
         nodes=np.array([nodes]),
         gpu_batch=np.array([gpu_batch]),
         accumulation_steps=np.array([1]),
@@ -156,12 +156,12 @@ def _gains(options: Sequence[_Option], choice: Candidate, now: float) -> Floats:
 
 def _space(job: Job, catalog: Catalog, models: FittedModels, options: Sequence[_Option]) -> ProbeSpace:
     nodes = np.array([option.probe[0] for option in options])
-    kinds = [catalog.instance_type_by_name[option.candidate.instance_type] for option in options]
-    names = sorted({kind.name for kind in kinds})
+    instance_types = [catalog.instance_type_by_name[option.candidate.instance_type] for option in options]
+    names = sorted({instance_type.name for instance_type in instance_types})
     return ProbeSpace(
-        instance_type=np.array([names.index(kind.name) for kind in kinds]),
+        instance_type=np.array([names.index(instance_type.name) for instance_type in instance_types]),
         nodes=nodes,
-        gpus=nodes * np.array([kind.gpu_count for kind in kinds]),
+        gpus=nodes * np.array([instance_type.gpu_count for instance_type in instance_types]),
         gpu_batch=np.array([option.probe[1] for option in options]),
         hourly_usd=np.array([_hourly_usd(job, catalog, option) for option in options]),
         measurable=np.ones(len(options), dtype=bool),
@@ -171,8 +171,8 @@ def _space(job: Job, catalog: Catalog, models: FittedModels, options: Sequence[_
 
 def _hourly_usd(job: Job, catalog: Catalog, option: _Option) -> float:
     """On demand, in the candidate's region."""
-    kind = catalog.instance_type_by_name[option.candidate.instance_type]
+    instance_type = catalog.instance_type_by_name[option.candidate.instance_type]
     regions = (option.candidate.region,)
-    offers = offers_by_market(catalog, kind, regions, job.workload.checkpoint_bytes_or_default)["on_demand"]
+    offers = offers_by_market(catalog, instance_type, regions, job.workload.checkpoint_bytes_or_default)["on_demand"]
     nodes = np.array([option.probe[0]])
     return float((offers.base_usd(nodes) + offers.storage_usd(nodes)).min())

@@ -182,9 +182,9 @@ class Refits:
             step, slope = terms.step(self._lent_to(name).mean)
             variance = np.einsum("ij,jk,ik->i", slope, self._lent_to(name).covariance, slope)
             return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), outside)
-        known = catalogue_priors(kept, measured.kind, measured.gpu, model.workload, self._lent_to(name))
+        known = catalogue_priors(kept, measured.instance_type, measured.gpu, model.workload, self._lent_to(name))
         priors = pooled_priors(model.history.get(name, ()), known)
-        hardware = hardware_features(measured.kind, measured.gpu, model.workload)
+        hardware = hardware_features(measured.instance_type, measured.gpu, model.workload)
         fitted = fit_node_types({name: kept}, {name: priors}, {name: hardware})[name]
         median, sd = tabulated(fitted, asked, kept.placements.gpu_batch)
         return Prediction.log_normal(np.exp(median), sd, outside)
@@ -205,7 +205,7 @@ def _typed_rows(model: StepTimeModel) -> TypedRows:
 
     return TypedRows(
         terms=StepTerms(np.concatenate([data_sheet_terms(model, name).seconds for name, _ in groups])),
-        kind=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
+        type_index=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
         log_step=column("log_step"),
         log_work=column("log_work"),
         weight=column("weight"),

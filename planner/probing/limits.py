@@ -54,10 +54,10 @@ def _mostly(models: FittedModels, choice: Candidate | None) -> Iterator[str]:
 
 
 def _one(model: StepTimeModel, name: str, nodes: int, gpu_batch: int) -> Configurations:
-    kind = model.catalog.instance_type_by_name[name]
+    instance_type = model.catalog.instance_type_by_name[name]
     return Configurations(
-        instance_type=kind,
-        gpu=model.catalog.gpu_of(kind),
+        instance_type=instance_type,
+        gpu=model.catalog.gpu_of(instance_type),
         nodes=np.array([nodes]),
         gpu_batch=np.array([gpu_batch]),
         accumulation_steps=np.array([1]),

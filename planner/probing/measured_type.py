@@ -10,12 +10,12 @@ class MeasuredType:
     """Rows of a fitted model."""
 
     def __init__(self, model: StepTimeModel, name: str) -> None:
-        self.kind: InstanceType = model.catalog.instance_type_by_name[name]
-        self.gpu: Gpu = model.catalog.gpu_of(self.kind)
+        self.instance_type: InstanceType = model.catalog.instance_type_by_name[name]
+        self.gpu: Gpu = model.catalog.gpu_of(self.instance_type)
         self.rows = model.rows_[name]
         placements = self.rows.placements
         self.configurations = Configurations(
-            instance_type=self.kind,
+            instance_type=self.instance_type,
             gpu=self.gpu,
             nodes=placements.nodes,
             gpu_batch=placements.gpu_batch,

@@ -108,14 +108,14 @@ def _cluster(
     inputs: PlanInputs, survey: Survey, offer: Candidate, nodes: int, spot: bool, longest_seconds: float | None
 ) -> ProbeCluster | None:
     """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
-    job, kind = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
-    gpu = inputs.catalog.gpu_of(kind)
-    batches = _batches(job, nodes, kind.gpu_count, largest_batch(gpu, job.workload))
+    job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
+    gpu = inputs.catalog.gpu_of(instance_type)
+    batches = _batches(job, nodes, instance_type.gpu_count, largest_batch(gpu, job.workload))
     prices = _hourly_usd(inputs, offer, spot)
     if not batches or prices is None:
         return None
     configurations = Configurations(
-        instance_type=kind,
+        instance_type=instance_type,
         gpu=gpu,
         nodes=np.full(len(batches), nodes),
         gpu_batch=np.array(batches),
@@ -126,11 +126,11 @@ def _cluster(
     expected = startup + steps + _SECONDS_PER_BATCH * len(batches)
     longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)
     return ProbeCluster(
-        instance_type=kind.name,
+        instance_type=instance_type.name,
         region=offer.region,
         zone=offer.zone,
         nodes=nodes,
-        gpus_per_node=kind.gpu_count,
+        gpus_per_node=instance_type.gpu_count,
         gpu_batches=batches,
         precision=job.workload.precision,
         spot=spot,
@@ -184,7 +184,7 @@ def refuse_too_small_a_cap(clusters: Sequence[ProbeCluster], max_usd: float) -> 
 
 
 def probe_variables(
-    job: Job, cluster: ProbeCluster, kind: InstanceType, command: Sequence[str], run_id: str
+    job: Job, cluster: ProbeCluster, instance_type: InstanceType, command: Sequence[str], run_id: str
 ) -> dict[str, Any]:
     """The root variables of templates/probe."""
     several = cluster.nodes > 1
@@ -198,9 +198,9 @@ def probe_variables(
         "node_count": cluster.nodes,
         "gpus_per_node": cluster.gpus_per_node,
         "spot": cluster.spot,
-        "efa_interfaces": kind.efa_interfaces if several else 0,
-        "network_cards": kind.network_cards,
-        "placement_group": several and kind.efa_interfaces > 0,
+        "efa_interfaces": instance_type.efa_interfaces if several else 0,
+        "network_cards": instance_type.network_cards,
+        "placement_group": several and instance_type.efa_interfaces > 0,
         "root_volume_gib": root_volume_gib(job.workload.checkpoint_bytes_or_default),
         "container_command": sweep_command(cluster, job.workload.target.reference_batch, command),
         "global_batch": global_batch,

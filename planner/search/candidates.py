@@ -113,13 +113,13 @@ class Offers:
 
 
 def offers_by_market(
-    catalog: Catalog, kind: InstanceType, regions: tuple[str, ...], checkpoint_bytes: float
+    catalog: Catalog, instance_type: InstanceType, regions: tuple[str, ...], checkpoint_bytes: float
 ) -> dict[Market, Offers]:
     """Only where there is an on-demand price: it bounds what a spot node can cost."""
     prices = {region.name: region for region in catalog.regions}
     rows = [
         (offer.region, zone, offer.on_demand_usd, spot_usd, offer.interruption_class)
-        for offer in catalog.offers_by_type[kind.name]
+        for offer in catalog.offers_by_type[instance_type.name]
         if offer.region in regions and offer.on_demand_usd is not None
         for zone, spot_usd in offer.spot_usd.items()
     ]
@@ -149,11 +149,11 @@ def offers_by_market(
     return {market: table(market) for market in MARKETS}
 
 
-def within_quota(kind: InstanceType, on_demand: Ints, spot: Ints, constraints: Constraints) -> Flags:
+def within_quota(instance_type: InstanceType, on_demand: Ints, spot: Ints, constraints: Constraints) -> Flags:
     """Whether the account may run that many vCPUs of this class at once."""
     allowed = np.ones(len(on_demand), dtype=bool)
     for count, quota in ((on_demand, constraints.quotas.on_demand), (spot, constraints.quotas.spot)):
-        limit = getattr(quota, kind.quota_class)
+        limit = getattr(quota, instance_type.quota_class)
         if limit is not None:
-            allowed &= count * kind.vcpu <= limit
+            allowed &= count * instance_type.vcpu <= limit
     return allowed

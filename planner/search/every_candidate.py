@@ -33,15 +33,17 @@ class SearchResult:
 
 
 def search(
-    job: Job, catalog: Catalog, kinds: Sequence[InstanceType], regions: tuple[str, ...], predictors: Predictors
+    job: Job, catalog: Catalog, instance_types: Sequence[InstanceType], regions: tuple[str, ...], predictors: Predictors
 ) -> SearchResult:
     """Compare every candidate on these instance types and regions."""
     blocks = _Fronts(job=job, catalog=catalog, regions=regions, predictors=predictors)
-    for gpu_count in sorted({kind.gpu_count for kind in kinds}):
+    for gpu_count in sorted({instance_type.gpu_count for instance_type in instance_types}):
         grid = batch_grid(gpu_count, job.constraints.nodes, job.workload.global_batch)
         samples = predictors.samples(grid.global_batch)
-        for kind in (kind for kind in kinds if kind.gpu_count == gpu_count):
-            reason = blocks.add(kind, grid, samples)
+        for instance_type in (
+            instance_type for instance_type in instance_types if instance_type.gpu_count == gpu_count
+        ):
+            reason = blocks.add(instance_type, grid, samples)
             blocks.left_out.update([reason] if reason else [])
     blocks.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
     return SearchResult(
@@ -61,16 +63,16 @@ class _Fronts:
     candidate_count: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
-    def add(self, kind: InstanceType, grid: BatchGrid, samples: Prediction) -> str | None:
+    def add(self, instance_type: InstanceType, grid: BatchGrid, samples: Prediction) -> str | None:
         """Why the type takes no part, if it does not."""
-        gpu, workload = self.catalog.gpu_of(kind), self.job.workload
+        gpu, workload = self.catalog.gpu_of(instance_type), self.job.workload
         if workload.precision not in gpu.dense_tflops and workload.precision != "tf32":
             return "have no units for this precision"
-        offers = offers_by_market(self.catalog, kind, self.regions, workload.checkpoint_bytes_or_default)
+        offers = offers_by_market(self.catalog, instance_type, self.regions, workload.checkpoint_bytes_or_default)
         if not offers["on_demand"]:
             return "are not sold on demand in these regions"
         configurations = Configurations(
-            instance_type=kind,
+            instance_type=instance_type,
             gpu=gpu,
             nodes=grid.nodes,
             gpu_batch=grid.gpu_batch,

@@ -63,11 +63,11 @@ class SpotPlace(NamedTuple):
     stands_for: int  # zones, itself included
 
 
-def spot_places(offers: Offers, kind: InstanceType, markets: SpotMarkets) -> list[SpotPlace]:
+def spot_places(offers: Offers, instance_type: InstanceType, markets: SpotMarkets) -> list[SpotPlace]:
     """Of a source's zones, the cheapest; several where one has the lower spot price and another the lower cap on it."""
     rows: dict[SpotSource, list[int]] = {}
     for row, (zone, interruption_class) in enumerate(zip(offers.zones, offers.interruption_class, strict=True)):
-        source = markets.history.source(kind.name, zone, interruption_class)
+        source = markets.history.source(instance_type.name, zone, interruption_class)
         if source.ever_there:
             rows.setdefault(source, []).append(row)
     prices = np.stack(

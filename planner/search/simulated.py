@@ -102,10 +102,10 @@ def simulated(
 
 
 def configuration_of(candidate: Candidate, catalog: Catalog) -> Configurations:
-    kind = catalog.instance_type_by_name[candidate.instance_type]
+    instance_type = catalog.instance_type_by_name[candidate.instance_type]
     return Configurations(
-        instance_type=kind,
-        gpu=catalog.gpu_of(kind),
+        instance_type=instance_type,
+        gpu=catalog.gpu_of(instance_type),
         nodes=np.array([candidate.nodes]),
         gpu_batch=np.array([candidate.gpu_batch]),
         accumulation_steps=np.array([candidate.accumulation_steps]),

@@ -17,7 +17,7 @@ from planner.spot import SpotHistory, SpotMarkets, spot_price_drift
 class Survey:
     """What could be rented, and how well it would do as far as is known."""
 
-    kinds: Sequence[InstanceType]
+    instance_types: Sequence[InstanceType]
     regions: tuple[str, ...]
     models: FittedModels
     predictors: Predictors
@@ -28,12 +28,12 @@ def take_survey(inputs: PlanInputs) -> Survey:
     """Before anything is chosen; there may be nothing that keeps the limits."""
     job, catalog = inputs.job_file.job, inputs.catalog
     models = fit_models(job, catalog, inputs.measurements, inputs.measured_noise, inputs.history)
-    kinds, regions, predictors = _kinds(inputs), _regions(inputs), _predictors(inputs, models)
-    found = search(job, catalog, kinds, regions, predictors)
-    return Survey(kinds=kinds, regions=regions, models=models, predictors=predictors, found=found)
+    instance_types, regions, predictors = _instance_types(inputs), _regions(inputs), _predictors(inputs, models)
+    found = search(job, catalog, instance_types, regions, predictors)
+    return Survey(instance_types=instance_types, regions=regions, models=models, predictors=predictors, found=found)
 
 
-def _kinds(inputs: PlanInputs) -> Sequence[InstanceType]:
+def _instance_types(inputs: PlanInputs) -> Sequence[InstanceType]:
     try:
         return select_instance_types(inputs.catalog, inputs.job_file.job.constraints.instance_types)
     except InputError as error:

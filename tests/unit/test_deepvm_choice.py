@@ -125,7 +125,7 @@ def deepvm_on(inputs: PlanInputs, **options: Any) -> DeepVm:
     return DeepVm(
         job=inputs.job_file.job,
         catalog=inputs.catalog,
-        kinds=survey.kinds,
+        instance_types=survey.instance_types,
         regions=survey.regions,
         predictors=survey.predictors,
         **options,

@@ -45,8 +45,8 @@ class GpuQuery:
     memory_gb: NumberRange = NumberRange()
     count: NumberRange = NumberRange()
 
-    def matches(self, kind: InstanceType, gpu: Gpu) -> bool:
-        return self.matches_name(gpu) and self._matches_memory(gpu) and kind.gpu_count in self.count
+    def matches(self, instance_type: InstanceType, gpu: Gpu) -> bool:
+        return self.matches_name(gpu) and self._matches_memory(gpu) and instance_type.gpu_count in self.count
 
     def matches_name(self, gpu: Gpu) -> bool:
         known = {comparable(gpu.name), comparable(gpu.model)}

@@ -39,7 +39,7 @@ class Listing:
 
 def list_machines(
     catalog: Catalog,
-    kinds: Sequence[InstanceType],
+    instance_types: Sequence[InstanceType],
     regions: Sequence[str] | None,
     *,
     precision: Precision,
@@ -52,16 +52,18 @@ def list_machines(
     offers = {(offer.region, offer.instance_type): offer for offer in catalog.offers}
     listings = []
     for region in regions if regions is not None else [region.name for region in catalog.regions]:
-        for kind in kinds:
-            offer = offers.get((region, kind.name))
+        for instance_type in instance_types:
+            offer = offers.get((region, instance_type.name))
             if offer is not None or regions is not None:
-                listings.append(_listing(kind, catalog.gpu_of(kind), region, offer, precision, on_spot))
+                listings.append(
+                    _listing(instance_type, catalog.gpu_of(instance_type), region, offer, precision, on_spot)
+                )
     if regions is None:
-        nowhere = {kind.name for kind in kinds} - {name for _, name in offers}
+        nowhere = {instance_type.name for instance_type in instance_types} - {name for _, name in offers}
         listings += [
-            _listing(kind, catalog.gpu_of(kind), None, None, precision, on_spot)
-            for kind in kinds
-            if kind.name in nowhere
+            _listing(instance_type, catalog.gpu_of(instance_type), None, None, precision, on_spot)
+            for instance_type in instance_types
+            if instance_type.name in nowhere
         ]
     return listings
 
@@ -81,28 +83,28 @@ def sort_listings(listings: Iterable[Listing], order: Order, *, on_spot: bool) -
 
 
 def _listing(
-    kind: InstanceType, gpu: Gpu, region: str | None, offer: Offer | None, precision: Precision, on_spot: bool
+    instance_type: InstanceType, gpu: Gpu, region: str | None, offer: Offer | None, precision: Precision, on_spot: bool
 ) -> Listing:
     spot_prices = [price for price in offer.spot_usd.values() if price is not None] if offer else []
     spot = min(spot_prices, default=None)
     on_demand = offer.on_demand_usd if offer else None
     price = spot if on_spot else on_demand
     peak = gpu.dense_tflops.get(precision)
-    tflops = None if peak is None else peak * kind.gpu_count
+    tflops = None if peak is None else peak * instance_type.gpu_count
     return Listing(
-        instance_type=kind.name,
+        instance_type=instance_type.name,
         region=region,
         offered=offer is not None,
         gpu=gpu.name,
-        gpu_count=kind.gpu_count,
+        gpu_count=instance_type.gpu_count,
         gpu_memory_gib=gpu.memory_gib,
-        vcpu=kind.vcpu,
-        ram_gib=kind.ram_gib,
-        network_gbps=kind.network_baseline_gbps,
+        vcpu=instance_type.vcpu,
+        ram_gib=instance_type.ram_gib,
+        network_gbps=instance_type.network_baseline_gbps,
         node_tflops=tflops,
         on_demand_usd=on_demand,
         spot_usd=spot,
-        usd_per_gpu=None if price is None else price / kind.gpu_count,
+        usd_per_gpu=None if price is None else price / instance_type.gpu_count,
         usd_per_tflops=None if price is None or tflops is None else price / tflops,
         interruption_class=offer.interruption_class if offer else None,
     )

@@ -69,7 +69,7 @@ def refresh_catalog(
     source_name = f"aws-api-{date.isoformat()}"
     advice = _Advice(classes or {}, f"aws-spot-advisor-{date.isoformat()}")
     gpus = _united(old.gpus, sheets.gpus)
-    rows = {kind.name: kind for kind in _united(old.instance_types, sheets.instance_types)}
+    rows = {instance_type.name: instance_type for instance_type in _united(old.instance_types, sheets.instance_types)}
     machines = {machine.name: machine for answer in answers for machine in answer.machines}
     without_sheet: dict[str, list[str]] = defaultdict(list)
     for machine in machines.values():
@@ -129,8 +129,8 @@ def _refreshed_row(
     family = machine.name.partition(".")[0]
     # A single GPU hangs on PCIe where larger sisters have NVLink, so a sister of the same kind comes first.
     sisters = sorted(
-        (kind for kind in rows.values() if kind.family == family),
-        key=lambda kind: (kind.gpu_count > 1) != (machine.gpu_count > 1),
+        (instance_type for instance_type in rows.values() if instance_type.family == family),
+        key=lambda instance_type: (instance_type.gpu_count > 1) != (machine.gpu_count > 1),
     )
     if gpu is None or not sisters:
         return None
@@ -146,21 +146,21 @@ def _is_same_gpu(gpu: Gpu, machine: Machine) -> bool:
 
 
 def _offers(
-    answer: RegionAnswer, kinds: Iterable[InstanceType], old: Catalog, source: str, advice: _Advice
+    answer: RegionAnswer, instance_types: Iterable[InstanceType], old: Catalog, source: str, advice: _Advice
 ) -> Iterable[Offer]:
     before = {offer.instance_type: offer for offer in old.offers if offer.region == answer.region}
-    for kind in kinds:
-        zones = sorted(answer.zones.get(kind.name, ()))
+    for instance_type in instance_types:
+        zones = sorted(answer.zones.get(instance_type.name, ()))
         if not zones:
             continue
-        known = before.get(kind.name)
-        fresh = advice.classes.get((answer.region, kind.name))
+        known = before.get(instance_type.name)
+        fresh = advice.classes.get((answer.region, instance_type.name))
         carried = known.interruption_class if known else None
         yield Offer(
-            instance_type=kind.name,
+            instance_type=instance_type.name,
             region=answer.region,
-            on_demand_usd=answer.on_demand_usd.get(kind.name),
-            spot_usd={zone: answer.spot_usd.get((kind.name, zone)) for zone in zones},
+            on_demand_usd=answer.on_demand_usd.get(instance_type.name),
+            spot_usd={zone: answer.spot_usd.get((instance_type.name, zone)) for zone in zones},
             interruption_class=carried if fresh is None else fresh,
             interruption_source=advice.source
             if fresh is not None

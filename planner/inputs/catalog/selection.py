@@ -22,8 +22,8 @@ class TypeGlob:
 
     text: str
 
-    def matches(self, kind: InstanceType, gpu: Gpu) -> bool:  # noqa: ARG002 (the same call as GpuQuery.matches)
-        return fnmatchcase(kind.name, self.text.lower())
+    def matches(self, instance_type: InstanceType, gpu: Gpu) -> bool:  # noqa: ARG002 (the same call as GpuQuery.matches)
+        return fnmatchcase(instance_type.name, self.text.lower())
 
 
 def parse_pattern(text: str) -> TypeGlob | GpuQuery:
@@ -40,19 +40,23 @@ def select_instance_types(catalog: Catalog, patterns: Sequence[str]) -> tuple[In
     chosen: set[str] = set()
     for text in patterns:
         pattern = parse_pattern(text)
-        names = {kind.name for kind in catalog.instance_types if pattern.matches(kind, catalog.gpu_of(kind))}
+        names = {
+            instance_type.name
+            for instance_type in catalog.instance_types
+            if pattern.matches(instance_type, catalog.gpu_of(instance_type))
+        }
         if not names:
             raise InputError(f"no instance type matches {one_line(text, 80)!r}{_hint(catalog, text, pattern)}")
         chosen |= names
-    return tuple(kind for kind in catalog.instance_types if kind.name in chosen)
+    return tuple(instance_type for instance_type in catalog.instance_types if instance_type.name in chosen)
 
 
 def named_instance_type(catalog: Catalog, name: str) -> InstanceType:
-    kind = catalog.instance_type_by_name.get(name)
-    if kind is None:
+    instance_type = catalog.instance_type_by_name.get(name)
+    if instance_type is None:
         known = catalog.instance_type_by_name
         raise InputError(f"unknown instance type {one_line(name, 80)!r}{did_you_mean(name, known)}")
-    return kind
+    return instance_type
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -67,13 +71,15 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 def _hint(catalog: Catalog, text: str, pattern: TypeGlob | GpuQuery) -> str:
     if isinstance(pattern, TypeGlob):
         return did_you_mean(text, (*catalog.instance_type_by_name, *_family_globs(catalog)))
-    there = [kind for kind in catalog.instance_types if pattern.matches_name(catalog.gpu_of(kind))]
+    there = [
+        instance_type for instance_type in catalog.instance_types if pattern.matches_name(catalog.gpu_of(instance_type))
+    ]
     if there:
-        counts = {f"{kind.gpu_count}x {kind.gpu}" for kind in there}
+        counts = {f"{instance_type.gpu_count}x {instance_type.gpu}" for instance_type in there}
         return f"; there is {', '.join(sorted(counts)[:8])}" if pattern.names else ""
     known = {name for gpu in catalog.gpus for name in (gpu.name, gpu.model)}
     return did_you_mean(pattern.names[0], (*sorted(known), *_family_globs(catalog)))
 
 
 def _family_globs(catalog: Catalog) -> list[str]:
-    return list(dict.fromkeys(f"{kind.family}.*" for kind in catalog.instance_types))
+    return list(dict.fromkeys(f"{instance_type.family}.*" for instance_type in catalog.instance_types))

@@ -109,18 +109,18 @@ class Catalog(Contract):
     def _rows_agree(self) -> Self:
         for label, keys in {
             "GPU": [gpu.name for gpu in self.gpus],
-            "instance type": [kind.name for kind in self.instance_types],
+            "instance type": [instance_type.name for instance_type in self.instance_types],
             "region": [region.name for region in self.regions],
             "offer": [f"{offer.instance_type} in {offer.region}" for offer in self.offers],
         }.items():
             duplicate = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
             if duplicate:
                 raise ValueError(f"{label} {duplicate} is listed twice")
-        for kind in self.instance_types:
-            if kind.gpu not in self.gpu_by_name:
-                raise ValueError(f"{kind.name} names GPU {kind.gpu}, which has no data sheet row")
-            if kind.network_baseline_gbps > kind.network_peak_gbps:
-                raise ValueError(f"{kind.name} has a network baseline above its peak")
+        for instance_type in self.instance_types:
+            if instance_type.gpu not in self.gpu_by_name:
+                raise ValueError(f"{instance_type.name} names GPU {instance_type.gpu}, which has no data sheet row")
+            if instance_type.network_baseline_gbps > instance_type.network_peak_gbps:
+                raise ValueError(f"{instance_type.name} has a network baseline above its peak")
         region_names = {region.name for region in self.regions}
         for offer in self.offers:
             if offer.instance_type not in self.instance_type_by_name:
@@ -138,7 +138,7 @@ class Catalog(Contract):
 
     @cached_property
     def instance_type_by_name(self) -> dict[str, InstanceType]:
-        return {kind.name: kind for kind in self.instance_types}
+        return {instance_type.name: instance_type for instance_type in self.instance_types}
 
     def cited_sources(self) -> set[str]:
         """The source of every row, and of the facts in a row that come from elsewhere."""
@@ -148,17 +148,17 @@ class Catalog(Contract):
             *self.regions,
         ]
         cited: set[str | None] = {row.source for row in (*rows, *self.offers)}
-        cited |= {kind.measured_allreduce_source for kind in self.instance_types}
+        cited |= {instance_type.measured_allreduce_source for instance_type in self.instance_types}
         cited |= {offer.interruption_source for offer in self.offers}
         return {name for name in cited if name is not None}
 
     @cached_property
     def offers_by_type(self) -> dict[str, tuple[Offer, ...]]:
         """Every instance type with where it is offered, possibly nowhere."""
-        offers: dict[str, list[Offer]] = {kind.name: [] for kind in self.instance_types}
+        offers: dict[str, list[Offer]] = {instance_type.name: [] for instance_type in self.instance_types}
         for offer in self.offers:
             offers[offer.instance_type].append(offer)
         return {name: tuple(rows) for name, rows in offers.items()}
 
-    def gpu_of(self, kind: InstanceType) -> Gpu:
-        return self.gpu_by_name[kind.gpu]
+    def gpu_of(self, instance_type: InstanceType) -> Gpu:
+        return self.gpu_by_name[instance_type.gpu]

@@ -20,13 +20,13 @@ LEAST_SCALE_SD = 1.0
 
 
 def catalogue_priors(
-    rows: MeasuredRows, kind: InstanceType, gpu: Gpu, workload: Workload, multipliers: Multipliers
+    rows: MeasuredRows, instance_type: InstanceType, gpu: Gpu, workload: Workload, multipliers: Multipliers
 ) -> tuple[Prior, ...]:
     """The default priors with every scale at its data-sheet value times the multiplier of the other types."""
     batch, log_seconds = reference_point(rows)
     one = np.array([1])
     pair = Configurations(
-        instance_type=kind,
+        instance_type=instance_type,
         gpu=gpu,
         nodes=2 * one,
         gpu_batch=np.array([max(round(batch), 1)]),
@@ -34,7 +34,7 @@ def catalogue_priors(
     )
     seconds = step_terms(pair, workload).seconds[0] * np.exp(multipliers.mean)
     variance = np.diag(multipliers.covariance)
-    return tuple(_informed(prior, seconds, variance, kind.gpu_count, log_seconds) for prior in DEFAULT_PRIORS)
+    return tuple(_informed(prior, seconds, variance, instance_type.gpu_count, log_seconds) for prior in DEFAULT_PRIORS)
 
 
 def _informed(prior: Prior, seconds: Floats, variance: Floats, gpus: int, log_seconds: float) -> Prior:
@@ -61,10 +61,10 @@ def _informed(prior: Prior, seconds: Floats, variance: Floats, gpus: int, log_se
     return Prior(prior.law, mean, sd)
 
 
-def hardware_features(kind: InstanceType, gpu: Gpu, workload: Workload) -> Floats:
+def hardware_features(instance_type: InstanceType, gpu: Gpu, workload: Workload) -> Floats:
     """Job and resources, in doublings."""
     peak = peak_flops_per_second(gpu, workload.precision) or 1.0
-    resources = (peak, gpu.memory_bandwidth_gb_per_second, gpu.memory_gib, kind.vcpu / kind.gpu_count)
-    links = (kind.network_baseline_gbps, kind.network_peak_gbps, kind.gpu_link_gb_per_second)
+    resources = (peak, gpu.memory_bandwidth_gb_per_second, gpu.memory_gib, instance_type.vcpu / instance_type.gpu_count)
+    links = (instance_type.network_baseline_gbps, instance_type.network_peak_gbps, instance_type.gpu_link_gb_per_second)
     demands = (workload.flops_per_sample, workload.gradient_bytes_or_default, workload.activation_bytes_per_sample)
     return np.asarray(np.log2(np.array((*resources, *links, *demands))))

@@ -73,15 +73,15 @@ class StepTerms:
 
 def step_terms(configurations: Configurations, workload: Workload) -> StepTerms:
     """From the data sheet alone."""
-    kind, gpu = configurations.instance_type, configurations.gpu
+    instance_type, gpu = configurations.instance_type, configurations.gpu
     bandwidth = gpu.memory_bandwidth_gb_per_second * 1e9
     micro_steps = configurations.accumulation_steps.astype(float)
     compute = micro_steps * configurations.gpu_batch * _seconds_per_sample(gpu, workload)
     weight_passes = 3 * 4.0 * workload.parameters / bandwidth  # read forward, read backward, gradient written
     update = 2 * (8.0 * workload.parameters + workload.optimizer_state_bytes) / bandwidth
     launch = micro_steps * (LAUNCH_SECONDS + weight_passes) + update
-    link = _link_seconds(kind, workload.gradient_bytes_or_default) + np.zeros_like(compute)
-    network = _network_seconds(kind, configurations.nodes.astype(float), workload.gradient_bytes_or_default)
+    link = _link_seconds(instance_type, workload.gradient_bytes_or_default) + np.zeros_like(compute)
+    network = _network_seconds(instance_type, configurations.nodes.astype(float), workload.gradient_bytes_or_default)
     return StepTerms(np.stack((compute, launch, link, network), axis=1))
 
 
@@ -102,31 +102,33 @@ def _seconds_per_sample(gpu: Gpu, workload: Workload) -> float:
     return max(by_flops, traffic / (gpu.memory_bandwidth_gb_per_second * 1e9))
 
 
-def _link_seconds(kind: InstanceType, gradient_bytes: float) -> float:
-    if kind.gpu_count == 1:
+def _link_seconds(instance_type: InstanceType, gradient_bytes: float) -> float:
+    if instance_type.gpu_count == 1:
         return 0.0
-    efficiency = NVLINK_EFFICIENCY if _has_nvlink(kind) else PCIE_EFFICIENCY
-    bandwidth = kind.gpu_link_gb_per_second * 1e9 * efficiency
-    ring = 2 * (kind.gpu_count - 1) / kind.gpu_count * gradient_bytes / bandwidth
+    efficiency = NVLINK_EFFICIENCY if _has_nvlink(instance_type) else PCIE_EFFICIENCY
+    bandwidth = instance_type.gpu_link_gb_per_second * 1e9 * efficiency
+    ring = 2 * (instance_type.gpu_count - 1) / instance_type.gpu_count * gradient_bytes / bandwidth
     return LINK_LATENCY_SECONDS + ring
 
 
-def _network_seconds(kind: InstanceType, nodes: Floats, gradient_bytes: float) -> Floats:
-    ring = 2 * (nodes - 1) / nodes * gradient_bytes / allreduce_bytes_per_second(kind)
+def _network_seconds(instance_type: InstanceType, nodes: Floats, gradient_bytes: float) -> Floats:
+    ring = 2 * (nodes - 1) / nodes * gradient_bytes / allreduce_bytes_per_second(instance_type)
     latency = NETWORK_LATENCY_SECONDS + NETWORK_HOP_SECONDS * np.log2(nodes)
     return np.where(nodes > 1, ring + latency, 0.0)
 
 
-def allreduce_bytes_per_second(kind: InstanceType) -> float:
+def allreduce_bytes_per_second(instance_type: InstanceType) -> float:
     """Measured between such nodes if anyone did; a spec sheet says little on machines without NVLink."""
-    if kind.measured_allreduce_gbps is not None:
-        gbps = kind.measured_allreduce_gbps
-    elif kind.efa_interfaces:
-        gbps = kind.network_baseline_gbps * (EFA_NVLINK_EFFICIENCY if _has_nvlink(kind) else EFA_PCIE_EFFICIENCY)
+    if instance_type.measured_allreduce_gbps is not None:
+        gbps = instance_type.measured_allreduce_gbps
+    elif instance_type.efa_interfaces:
+        gbps = instance_type.network_baseline_gbps * (
+            EFA_NVLINK_EFFICIENCY if _has_nvlink(instance_type) else EFA_PCIE_EFFICIENCY
+        )
     else:
-        gbps = min(kind.network_baseline_gbps * SOCKET_EFFICIENCY, SOCKET_LIMIT_GBPS)
+        gbps = min(instance_type.network_baseline_gbps * SOCKET_EFFICIENCY, SOCKET_LIMIT_GBPS)
     return gbps * 1e9 / 8
 
 
-def _has_nvlink(kind: InstanceType) -> bool:
-    return kind.gpu_link.startswith("NVLink")
+def _has_nvlink(instance_type: InstanceType) -> bool:
+    return instance_type.gpu_link.startswith("NVLink")

@@ -71,8 +71,10 @@ class StepTimeModel:
         priors = {}
         for index, name in enumerate(names):
             others = unprobed(typed.without(index), len(names))
-            kind = self.catalog.instance_type_by_name[name]
-            found = catalogue_priors(self.rows_[name], kind, self.catalog.gpu_of(kind), self.workload, others)
+            instance_type = self.catalog.instance_type_by_name[name]
+            found = catalogue_priors(
+                self.rows_[name], instance_type, self.catalog.gpu_of(instance_type), self.workload, others
+            )
             priors[name] = pooled_priors(self.history.get(name, ()), found)
         hardware = {name: self._hardware(name) for name in names}
         self.types_ = fit_node_types(self.rows_, priors, hardware)
@@ -102,8 +104,8 @@ class StepTimeModel:
         return np.minimum(terms.work(self.unprobed_.mean)[0] / terms.step(self.unprobed_.mean)[0], 1.0)
 
     def _hardware(self, name: str) -> Floats:
-        kind = self.catalog.instance_type_by_name[name]
-        return hardware_features(kind, self.catalog.gpu_of(kind), self.workload)
+        instance_type = self.catalog.instance_type_by_name[name]
+        return hardware_features(instance_type, self.catalog.gpu_of(instance_type), self.workload)
 
     def _data_sheet_seconds(self, rows: Sequence[Measurement]) -> Floats:
         found = np.ones(len(rows))
@@ -117,17 +119,17 @@ class StepTimeModel:
         groups = list(self.rows_.items())
         return TypedRows(
             terms=StepTerms(np.concatenate([self._terms(name, rows.placements).seconds for name, rows in groups])),
-            kind=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
+            type_index=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
             log_step=np.concatenate([rows.log_step for _, rows in groups]),
             log_work=np.concatenate([rows.log_work for _, rows in groups]),
             weight=np.concatenate([rows.weight for _, rows in groups]),
         )
 
     def _terms(self, name: str, placements: Placements) -> StepTerms:
-        kind: InstanceType = self.catalog.instance_type_by_name[name]
+        instance_type: InstanceType = self.catalog.instance_type_by_name[name]
         configurations = Configurations(
-            instance_type=kind,
-            gpu=self.catalog.gpu_of(kind),
+            instance_type=instance_type,
+            gpu=self.catalog.gpu_of(instance_type),
             nodes=placements.nodes,
             gpu_batch=placements.gpu_batch,
             accumulation_steps=placements.accumulation_steps,

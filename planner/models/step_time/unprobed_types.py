@@ -25,19 +25,19 @@ RESIDUAL_SD = 0.10
 
 @dataclass(frozen=True, slots=True)
 class TypedRows:
-    """Data-sheet terms and measurements; `kind[i]` counts the instance types of the job."""
+    """Data-sheet terms and measurements; `type_index[i]` numbers the instance types of the job."""
 
     terms: StepTerms
-    kind: Ints
+    type_index: Ints
     log_step: Floats
     log_work: Floats  # NaN where exposed communication was not measured apart
     weight: Floats
 
-    def without(self, kind: int) -> TypedRows:
-        rows = self.kind != kind
+    def without(self, type_index: int) -> TypedRows:
+        rows = self.type_index != type_index
         return TypedRows(
             StepTerms(self.terms.seconds[rows]),
-            self.kind[rows],
+            self.type_index[rows],
             self.log_step[rows],
             self.log_work[rows],
             self.weight[rows],
@@ -55,23 +55,23 @@ class Multipliers:
 COLD_START = Multipliers(np.zeros(len(TERMS)), np.diag(JOB_SD**2 + TYPE_SD**2))
 
 
-def unprobed(rows: TypedRows, kinds: int) -> Multipliers:
+def unprobed(rows: TypedRows, type_count: int) -> Multipliers:
     """On a type without any measurement, given those of the others."""
     if len(rows.log_step) == 0:
         return COLD_START
     from scipy.optimize import least_squares
 
     terms = len(TERMS)
-    prior_sd = np.concatenate((JOB_SD, np.tile(TYPE_SD, kinds)))
+    prior_sd = np.concatenate((JOB_SD, np.tile(TYPE_SD, type_count)))
     has_work = np.isfinite(rows.log_work)
-    kind = np.concatenate((rows.kind, rows.kind[has_work]))
+    type_index = np.concatenate((rows.type_index, rows.type_index[has_work]))
     target = np.concatenate((rows.log_step, rows.log_work[has_work]))
     scale = RESIDUAL_SD / np.sqrt(np.concatenate((rows.weight, rows.weight[has_work])))
 
     def model(parameters: Floats) -> tuple[Floats, Floats]:
-        own = parameters[terms:].reshape(kinds, terms)
-        step, step_slope = rows.terms.step(parameters[:terms] + own[rows.kind])
-        work, work_slope = rows.terms.work(parameters[:terms] + own[rows.kind])
+        own = parameters[terms:].reshape(type_count, terms)
+        step, step_slope = rows.terms.step(parameters[:terms] + own[rows.type_index])
+        work, work_slope = rows.terms.work(parameters[:terms] + own[rows.type_index])
         values = np.log(np.concatenate((step, work[has_work])))
         return values, np.concatenate((step_slope, work_slope[has_work]))
 
@@ -80,8 +80,8 @@ def unprobed(rows: TypedRows, kinds: int) -> Multipliers:
 
     def jacobian(parameters: Floats) -> Floats:
         slope = model(parameters)[1] / scale[:, None]
-        own = np.where(kind[:, None, None] == np.arange(kinds)[:, None], slope[:, None, :], 0.0)
-        return np.concatenate((np.hstack((slope, own.reshape(len(kind), -1))), np.diag(1 / prior_sd)))
+        own = np.where(type_index[:, None, None] == np.arange(type_count)[:, None], slope[:, None, :], 0.0)
+        return np.concatenate((np.hstack((slope, own.reshape(len(type_index), -1))), np.diag(1 / prior_sd)))
 
     # soft_l1: one window taken while the machine was busy must not bend the whole fit.
     found = least_squares(residuals, np.zeros_like(prior_sd), jac=jacobian, loss="soft_l1", f_scale=2.0)

@@ -52,7 +52,7 @@ class DeepVm:
 
     job: Job
     catalog: Catalog
-    kinds: Sequence[InstanceType]
+    instance_types: Sequence[InstanceType]
     regions: tuple[str, ...]
     predictors: Predictors
     memory_types: Mapping[str, tuple[CpuType, ...]] = field(default_factory=lambda: MEMORY_TYPES)
@@ -78,18 +78,20 @@ class DeepVm:
     def candidate(self, rental: Rental) -> Candidate:
         """With the batch that is cheapest at the job's confidence; hours and dollars are scav's own estimate."""
         cluster = rental.cluster
-        kind = self.catalog.instance_type_by_name[cluster.gpu.name]
-        grid = batch_grid(kind.gpu_count, CountRange(cluster.nodes, cluster.nodes), self.job.workload.global_batch)
-        rows = self._configurations(kind, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
+        instance_type = self.catalog.instance_type_by_name[cluster.gpu.name]
+        grid = batch_grid(
+            instance_type.gpu_count, CountRange(cluster.nodes, cluster.nodes), self.job.workload.global_batch
+        )
+        rows = self._configurations(instance_type, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
         rows = rows.at(self.predictors.fits(rows))
         base = cluster.on_demand_nodes
         found = evaluate(self.job, self.catalog, rows, (rental.region,), self.predictors, "spot", base)
         return self._with_memory_nodes(min(found, key=lambda row: preference(row, "cost")), rental)
 
-    def scaled_batch(self, kind: InstanceType) -> int:
+    def scaled_batch(self, instance_type: InstanceType) -> int:
         """The local batch of the scaling curve: the largest that fits the memory and, on one node, the job's range."""
-        most = self.job.workload.global_batch.high // kind.gpu_count
-        return max(min(largest_batch(self.catalog.gpu_of(kind), self.job.workload), most), 1)
+        most = self.job.workload.global_batch.high // instance_type.gpu_count
+        return max(min(largest_batch(self.catalog.gpu_of(instance_type), self.job.workload), most), 1)
 
     @property
     def scaled_nodes(self) -> CountRange:
@@ -125,50 +127,52 @@ class DeepVm:
         constraints, workload = self.job.constraints, self.job.workload
         grids = {
             count: batch_grid(count, constraints.nodes, workload.global_batch)
-            for count in {kind.gpu_count for kind in self.kinds}
+            for count in {instance_type.gpu_count for instance_type in self.instance_types}
         }
-        for kind in self.kinds:
-            flops = peak_flops_per_second(self.catalog.gpu_of(kind), workload.precision)
-            grid = grids[kind.gpu_count]
-            rows = self._configurations(kind, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
+        for instance_type in self.instance_types:
+            flops = peak_flops_per_second(self.catalog.gpu_of(instance_type), workload.precision)
+            grid = grids[instance_type.gpu_count]
+            rows = self._configurations(instance_type, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
             counts = np.unique(grid.nodes[self.predictors.fits(rows)])
-            sold = any(offer.region in self.regions for offer in self.catalog.offers_by_type[kind.name])
+            sold = any(offer.region in self.regions for offer in self.catalog.offers_by_type[instance_type.name])
             if flops is not None and len(counts) and sold:
-                scaling = (self.scaling_of or self._predicted_scaling)(kind)
-                yield _Machine(kind, flops * kind.gpu_count, tuple(counts.tolist()), scaling)
+                scaling = (self.scaling_of or self._predicted_scaling)(instance_type)
+                yield _Machine(instance_type, flops * instance_type.gpu_count, tuple(counts.tolist()), scaling)
 
-    def _predicted_scaling(self, kind: InstanceType) -> Scaling:
+    def _predicted_scaling(self, instance_type: InstanceType) -> Scaling:
         low, high = self.scaled_nodes
         nodes = np.unique(np.round(np.geomspace(low, high, _MOST_POINTS_TO_FIT)).astype(np.int64))
-        batch = np.full_like(nodes, self.scaled_batch(kind))
-        seconds = self.predictors.step_seconds(self._configurations(kind, nodes, batch, np.ones_like(nodes))).p50
+        batch = np.full_like(nodes, self.scaled_batch(instance_type))
+        seconds = self.predictors.step_seconds(
+            self._configurations(instance_type, nodes, batch, np.ones_like(nodes))
+        ).p50
         return fit_scaling(nodes.tolist(), (nodes * seconds[0] / seconds).tolist())
 
     def _configurations(
-        self, kind: InstanceType, nodes: Ints, gpu_batch: Ints, accumulation_steps: Ints
+        self, instance_type: InstanceType, nodes: Ints, gpu_batch: Ints, accumulation_steps: Ints
     ) -> Configurations:
         return Configurations(
-            instance_type=kind,
-            gpu=self.catalog.gpu_of(kind),
+            instance_type=instance_type,
+            gpu=self.catalog.gpu_of(instance_type),
             nodes=nodes,
             gpu_batch=gpu_batch,
             accumulation_steps=accumulation_steps,
         )
 
     def _offered(self, machine: _Machine, region: str) -> Iterator[GpuType]:
-        kind = machine.kind
-        for offer in self.catalog.offers_by_type[kind.name]:
+        instance_type = machine.instance_type
+        for offer in self.catalog.offers_by_type[instance_type.name]:
             spot = [usd for usd in offer.spot_usd.values() if usd is not None]
             if offer.region == region and offer.on_demand_usd is not None and spot:
                 yield GpuType(
-                    name=kind.name,
+                    name=instance_type.name,
                     on_demand_usd=offer.on_demand_usd,
                     spot_usd=min(spot),
-                    vcpu=kind.vcpu,
-                    bandwidth_gbps=kind.network_peak_gbps,  # as the paper's table of saturation
+                    vcpu=instance_type.vcpu,
+                    bandwidth_gbps=instance_type.network_peak_gbps,  # as the paper's table of saturation
                     flops=machine.flops,
                     scaling=machine.scaling,
-                    quota_class=kind.quota_class,
+                    quota_class=instance_type.quota_class,
                     node_counts=machine.node_counts,
                 )
 
@@ -197,7 +201,7 @@ class DeepVm:
 
 
 class _Machine(NamedTuple):
-    kind: InstanceType
+    instance_type: InstanceType
     flops: float
     node_counts: tuple[int, ...]
     scaling: Scaling | None
