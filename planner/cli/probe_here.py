@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from planner.inputs import Measurement
-    from planner.outside.runners import ContainerRunner, LocalRunner, Script
+    from planner.outside.runners import ContainerRunner, Interrupts, LocalRunner, Script
     from planner.probing import Probe
 
 
@@ -33,7 +33,7 @@ class HereOptions(NamedTuple):
 def probe_here(job: Path, options: HereOptions) -> None:
     from planner.errors import InputError
     from planner.outside import store
-    from planner.outside.runners import Script
+    from planner.outside.runners import Interrupts, Script
     from planner.probing import LOCAL, container_probes, local_probes, missing
 
     job_file = store.load_job(job, {})
@@ -54,24 +54,26 @@ def probe_here(job: Path, options: HereOptions) -> None:
         return
     rows = [*known.rows]
     if to_do:
-        runner = _runner(script, options)
-        for measurement in _measured(runner, to_do, known.rows, job_file.job.workload.target.reference_batch):
-            store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
-            rows.append(measurement)
+        with Interrupts() as interrupts:
+            runner = _runner(script, options, interrupts)
+            for measurement in _measured(runner, to_do, known.rows, job_file.job.workload.target.reference_batch):
+                store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
+                rows.append(measurement)
+            interrupts.raise_if_received()
     click.echo("\n".join(probe_table([row for row in rows if row.instance_type == LOCAL])))
     click.echo(f"\n{file} has {len(rows)} measurements.")
 
 
-def _runner(script: Script, options: HereOptions) -> LocalRunner | ContainerRunner:
+def _runner(script: Script, options: HereOptions, interrupts: Interrupts) -> LocalRunner | ContainerRunner:
     if not options.in_containers:
         from planner.outside.runners import LocalRunner
 
-        return LocalRunner(script=script, timeout_seconds=options.longest_seconds)
+        return LocalRunner(script=script, timeout_seconds=options.longest_seconds, interrupts=interrupts)
     from planner.outside.runners import ContainerRunner
 
     if options.image is None:
         click.echo("Building the container image (minutes the first time, seconds later)", err=True)
-    return ContainerRunner.prepared(script, options.longest_seconds, image=options.image, base=options.base)
+    return ContainerRunner.prepared(script, options.longest_seconds, interrupts, image=options.image, base=options.base)
 
 
 def _measured(
