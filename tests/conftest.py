@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +93,19 @@ def write_job(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def planned_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("planned")
+    (folder / "scav.yaml").write_text(JOB)
+    arguments = ["plan", str(folder), "--out", str(folder / "scav-plan")]
+    assert CliRunner().invoke(cli, arguments, catch_exceptions=False).exit_code == 0
+    return folder / "scav-plan"
+
+
+@pytest.fixture
+def workspace(planned_once: Path, write_job: Callable[..., Path], tmp_path: Path) -> Path:
+    """`scav-plan`, as `scav plan` of the small job writes it, beside that job."""
+    write_job()
+    return Path(shutil.copytree(planned_once, tmp_path / "scav-plan"))

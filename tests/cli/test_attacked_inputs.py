@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,13 +43,6 @@ def _no_endless_test() -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
-def workspace(run_scav: Callable[..., Result], write_job: Callable[..., Path], tmp_path: Path) -> Path:
-    write_job()
-    assert run_scav("plan").exit_code == 0
-    return tmp_path / "scav-plan"
 
 
 def refused(result: Result, words: str) -> None:
@@ -108,6 +101,7 @@ def in_little_memory(arguments: list[str], *, cwd: Path, **options: object) -> s
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -122,6 +116,7 @@ def test_a_device_that_never_ends(workspace, arguments, words):
     assert (result.returncode, result.stderr) == (1, f"Error: {words}\n")
 
 
+@pytest.mark.slow
 def test_stdin_that_never_ends(workspace):
     with Path("/dev/zero").open("rb") as endless:
         result = in_little_memory(["check", "scav-plan", "-"], cwd=workspace.parent, stdin=endless)
@@ -150,6 +145,7 @@ def test_a_file_of_more_than_any_input_has(tmp_path):
 # Full disks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [["plan"], ["plan", "--json"], ["review", "scav-plan"], ["catalog", "list"], ["schema", "job"], ["--help"]],
@@ -166,6 +162,7 @@ def test_stdout_on_a_full_disk(workspace, arguments):
     )
 
 
+@pytest.mark.slow
 def test_stdout_and_stderr_on_a_full_disk(workspace):
     with Path("/dev/full").open("w") as full:
         for arguments in (["plan"], ["plan", "nowhere"]):

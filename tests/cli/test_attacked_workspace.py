@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-@pytest.fixture
-def workspace(run_scav: Callable[..., Result], write_job: Callable[..., Path], tmp_path: Path) -> Path:
-    write_job()
-    assert run_scav("plan").exit_code == 0
-    return tmp_path / "scav-plan"
 
 
 def refused(result: Result, code: int, words: str) -> None:

@@ -88,6 +88,7 @@ OLD = dict.fromkeys((*KEPT, "modules/gpu-cluster/gone/gone.tf", "scav.policy.jso
 NEW = dict.fromkeys((*KEPT, "modules/gpu-cluster/more/more.tf"), "new")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [OLD, {}], ids=["over an old workspace", "where there was none"])
 def test_killed_at_any_moment_it_is_old_or_new_or_refused_and_the_next_plan_mends_it(tmp_path, old):
     result = subprocess.run(
