@@ -3,7 +3,7 @@
 from planner.inputs.catalog.advisor import ADVISOR_URL, parse_advisor
 from planner.inputs.catalog.listing import Listing, Order, list_machines, sort_listings
 from planner.inputs.catalog.refresh import Machine, RegionAnswer, network_gbps, refresh_catalog
-from planner.inputs.catalog.selection import did_you_mean, named_instance_type, select_instance_types
+from planner.inputs.catalog.selection import named_instance_type, select_instance_types
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
 from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision
 from planner.inputs.job.fields import CountRange
@@ -44,7 +44,6 @@ __all__ = [
     "Stretches",
     "Trace",
     "Workload",
-    "did_you_mean",
     "format_catalog",
     "is_json",
     "list_machines",

@@ -5,7 +5,7 @@ from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels, fit_models
 from planner.models.memory import fits, largest_batch, model_bytes
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
-from planner.models.step_time.data_sheet import TERMS, StepTerms, peak_flops_per_second, step_terms
+from planner.models.step_time.data_sheet import TERMS, StepTerms, step_terms
 from planner.models.step_time.model import StepTimeModel
 from planner.models.step_time.node_type import fit_node_types
 from planner.models.step_time.pooling import pooled_priors
@@ -44,7 +44,6 @@ __all__ = [
     "intervals_seconds",
     "largest_batch",
     "model_bytes",
-    "peak_flops_per_second",
     "pooled_priors",
     "saved_in_notice",
     "spread_subset",

@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from planner.contract import Contract, Interval, Share, six_digits
 from planner.errors import InputError
 from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs
-from planner.models import Configurations, fits, model_bytes, peak_flops_per_second
+from planner.models import Configurations, fits, model_bytes
 from planner.search import Candidate, Market, Survey, batch_grid, evaluate, preference, simulated
 
 Item = TypeVar("Item")
@@ -59,7 +59,7 @@ class ForecastRequest:
 
 def check_precision(inputs: PlanInputs, instance_type: InstanceType) -> None:
     precision, gpu = inputs.job_file.job.workload.precision, inputs.catalog.gpu_of(instance_type)
-    if peak_flops_per_second(gpu, precision) is None:
+    if gpu.peak_flops_per_second(precision) is None:
         raise InputError(f"the {gpu.name} of {instance_type.name} has no units for {precision}")
 
 

@@ -66,7 +66,7 @@ class _Fronts:
     def add(self, instance_type: InstanceType, grid: BatchGrid, samples: Prediction) -> str | None:
         """Why the type takes no part, if it does not."""
         gpu, workload = self.catalog.gpu_of(instance_type), self.job.workload
-        if workload.precision not in gpu.dense_tflops and workload.precision != "tf32":
+        if gpu.peak_flops_per_second(workload.precision) is None:
             return "have no units for this precision"
         offers = offers_by_market(self.catalog, instance_type, self.regions, workload.checkpoint_bytes_or_default)
         if not offers["on_demand"]:

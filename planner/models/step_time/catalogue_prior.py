@@ -7,7 +7,7 @@ import numpy as np
 from planner.columns import Floats
 from planner.inputs import Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
-from planner.models.step_time.data_sheet import peak_flops_per_second, step_terms
+from planner.models.step_time.data_sheet import step_terms
 from planner.models.step_time.posterior import reference_point
 from planner.models.step_time.rows import MeasuredRows
 from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, Prior
@@ -63,7 +63,7 @@ def _informed(prior: Prior, seconds: Floats, variance: Floats, gpus: int, log_se
 
 def hardware_features(instance_type: InstanceType, gpu: Gpu, workload: Workload) -> Floats:
     """Job and resources, in doublings."""
-    peak = peak_flops_per_second(gpu, workload.precision) or 1.0
+    peak = gpu.peak_flops_per_second(workload.precision) or 1.0
     resources = (peak, gpu.memory_bandwidth_gb_per_second, gpu.memory_gib, instance_type.vcpu / instance_type.gpu_count)
     links = (instance_type.network_baseline_gbps, instance_type.network_peak_gbps, instance_type.gpu_link_gb_per_second)
     demands = (workload.flops_per_sample, workload.gradient_bytes_or_default, workload.activation_bytes_per_sample)

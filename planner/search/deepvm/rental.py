@@ -16,7 +16,7 @@ import numpy as np
 from planner.columns import Ints, Quantiles
 from planner.errors import NoFeasiblePlan
 from planner.inputs import Catalog, CountRange, InstanceType, Job
-from planner.models import Configurations, largest_batch, peak_flops_per_second
+from planner.models import Configurations, largest_batch
 from planner.search.candidates import HOURS_PER_MONTH, batch_grid, root_volume_gib
 from planner.search.deepvm.inputs import Cluster, CpuType, GpuType, Limits, Quota
 from planner.search.deepvm.policies import recommend
@@ -130,7 +130,7 @@ class DeepVm:
             for count in {instance_type.gpu_count for instance_type in self.instance_types}
         }
         for instance_type in self.instance_types:
-            flops = peak_flops_per_second(self.catalog.gpu_of(instance_type), workload.precision)
+            flops = self.catalog.gpu_of(instance_type).peak_flops_per_second(workload.precision)
             grid = grids[instance_type.gpu_count]
             rows = self._configurations(instance_type, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
             counts = np.unique(grid.nodes[self.predictors.fits(rows)])
