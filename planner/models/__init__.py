@@ -3,7 +3,6 @@
 from planner.models.checkpoints import UNNOTICED_SHARE, intervals_seconds, saved_in_notice
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels, fit_models
-from planner.models.memory import fits, largest_batch, model_bytes
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
 from planner.models.step_time.data_sheet import TERMS, StepTerms, step_terms
 from planner.models.step_time.model import StepTimeModel
@@ -39,11 +38,8 @@ __all__ = [
     "catalogue_priors",
     "fit_models",
     "fit_node_types",
-    "fits",
     "hardware_features",
     "intervals_seconds",
-    "largest_batch",
-    "model_bytes",
     "pooled_priors",
     "saved_in_notice",
     "spread_subset",

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.inputs import InstanceType, Job, Measurement, PlanInputs, Precision
-from planner.models import Configurations, largest_batch
+from planner.models import Configurations
 from planner.probing.probe_plan import Probe, batches_between, missing
 from planner.search import HOURS_PER_MONTH, STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib
 from planner.units import format_usd
@@ -110,7 +110,8 @@ def _cluster(
     """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
     job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
     gpu = inputs.catalog.gpu_of(instance_type)
-    batches = _batches(job, nodes, instance_type.gpu_count, largest_batch(gpu, job.workload))
+    fitting = survey.models.memory.largest_batch(instance_type, nodes)
+    batches = _batches(job, nodes, instance_type.gpu_count, fitting)
     prices = _hourly_usd(inputs, offer, spot)
     if not batches or prices is None:
         return None

@@ -19,7 +19,6 @@ from planner.inputs.measurements import Measurement
 from planner.models.checkpoints import checkpoint_interval_seconds
 from planner.models.configurations import Configurations
 from planner.models.convergence.model import ConvergenceModel
-from planner.models.memory import fits
 from planner.models.overheads import run_overheads
 from planner.models.step_time.model import StepTimeModel
 from planner.outside.store import load_catalog, load_job
@@ -230,19 +229,7 @@ class TestConvergence:
         assert list(model.predict(np.array([255, 256, 1024, 1025])).extrapolated) == [True, False, False, True]
 
 
-class TestMemoryAndOverheads:
-    @given(kinds, st.integers(1, 4096))
-    def test_a_smaller_batch_fits_where_a_larger_one_does(self, kind: InstanceType, batch: int) -> None:
-        both = fits(configurations(kind, [1, 1], [batch, batch + 1], [1, 1]), JOB.workload)
-        assert both[0] or not both[1]
-
-    def test_the_largest_batches_that_others_fitted_fit_here(self) -> None:
-        # Lambda's GPU benchmark, fp16: 256 images in 16 GB, 1,280 in 80 GB.
-        for name, batch in (("p3.2xlarge", 192), ("p4de.24xlarge", 1152)):
-            kind = CATALOG.instance_type_by_name[name]
-            assert fits(configurations(kind, [1], [batch], [1]), JOB.workload)[0]
-            assert not fits(configurations(kind, [1], [2 * batch], [1]), JOB.workload)[0]
-
+class TestOverheads:
     @given(st.floats(0.0, 1e5))
     def test_the_checkpoint_interval_stays_between_a_minute_or_five_saves_and_an_hour_or_sixty(
         self, save_seconds: float
