@@ -4,7 +4,7 @@ from planner.models.checkpoints import UNNOTICED_SHARE, intervals_seconds, saved
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels, fit_models
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
-from planner.models.step_time.data_sheet import TERMS, StepTerms, step_terms
+from planner.models.step_time.data_sheet import TERMS, StepTerms
 from planner.models.step_time.model import StepTimeModel
 from planner.models.step_time.node_type import fit_node_types
 from planner.models.step_time.pooling import pooled_priors
@@ -43,7 +43,6 @@ __all__ = [
     "pooled_priors",
     "saved_in_notice",
     "spread_subset",
-    "step_terms",
     "tabulated",
     "unprobed",
 ]

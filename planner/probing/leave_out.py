@@ -182,7 +182,8 @@ class Refits:
             step, slope = terms.step(self._lent_to(name).mean)
             variance = np.einsum("ij,jk,ik->i", slope, self._lent_to(name).covariance, slope)
             return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), outside)
-        known = catalogue_priors(kept, measured.instance_type, measured.gpu, model.workload, self._lent_to(name))
+        lent, links = self._lent_to(name), model.links_[name]
+        known = catalogue_priors(kept, measured.instance_type, measured.gpu, model.workload, lent, links)
         priors = pooled_priors(model.history.get(name, ()), known)
         hardware = hardware_features(measured.instance_type, measured.gpu, model.workload)
         fitted = fit_node_types({name: kept}, {name: priors}, {name: hardware})[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.inputs import Gpu, InstanceType
-from planner.models import Configurations, StepTerms, StepTimeModel, step_terms
+from planner.models import Configurations, StepTerms, StepTimeModel
 
 
 class MeasuredType:
@@ -21,7 +21,7 @@ class MeasuredType:
             gpu_batch=placements.gpu_batch,
             accumulation_steps=placements.accumulation_steps,
         )
-        self.terms: StepTerms = step_terms(self.configurations, model.workload)
+        self.terms: StepTerms = model.terms(self.configurations)
 
 
 def data_sheet_terms(model: StepTimeModel, name: str) -> StepTerms:
