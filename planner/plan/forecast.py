@@ -14,7 +14,7 @@ from planner.contract import Contract, Interval, Share, six_digits
 from planner.errors import InputError
 from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs
 from planner.models import Configurations, fits, model_bytes
-from planner.search import Candidate, Market, Survey, batch_grid, evaluate, preference, simulated
+from planner.search import Candidate, Market, Survey, configuration_of, evaluate, every_split, preference, simulated
 
 Item = TypeVar("Item")
 
@@ -107,7 +107,7 @@ def forecast(inputs: PlanInputs, survey: Survey, row: Candidate) -> Forecast:
     if row.market == "spot" and markets is not None:
         row, _ = simulated(row, inputs.job_file.job, inputs.catalog, survey.predictors, markets)
     instance_type, models = inputs.catalog.instance_type_by_name[row.instance_type], survey.models
-    one = _configurations(inputs, instance_type, [(row.nodes, row.gpu_batch, row.accumulation_steps)])
+    one = configuration_of(row, inputs.catalog)
     batch, reference = np.array([row.global_batch]), inputs.job_file.job.workload.target.reference_batch
     return Forecast(
         instance_type=row.instance_type,
@@ -149,35 +149,21 @@ def _why_extrapolated(survey: Survey, row: Candidate) -> str | None:
 
 def _grid(inputs: PlanInputs, request: ForecastRequest, count: int) -> Configurations:
     """Every way to take the batch on that many nodes; empty where it cannot be spread evenly."""
-    gpus, rows = count * request.instance_type.gpu_count, []
+    catalog, instance_type = inputs.catalog, request.instance_type
     if request.gpu_batch is None:
-        low, high = _batches(inputs, request)
-        grid = batch_grid(request.instance_type.gpu_count, CountRange(count, count), CountRange(low, high))
-        rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
-        rows = [row for row in rows if low <= gpus * row[1] * row[2] <= high]
-    elif request.global_batch is None:
-        rows = [(count, request.gpu_batch, 1)]
-    else:
-        micro_steps, rest = divmod(request.global_batch.low, gpus * request.gpu_batch)
-        rows = [] if rest else [(count, request.gpu_batch, micro_steps)]
-    return _configurations(inputs, request.instance_type, rows)
+        return every_split(catalog, instance_type, CountRange(count, count), _batches(inputs, request))
+    micro_steps, rest = 1, 0
+    if request.global_batch is not None:
+        each = count * instance_type.gpu_count * request.gpu_batch
+        micro_steps, rest = divmod(request.global_batch.low, each)
+    one = Configurations.of(
+        catalog, instance_type, nodes=count, gpu_batch=request.gpu_batch, accumulation_steps=micro_steps
+    )
+    return one.at(np.array([rest == 0]))
 
 
 def _batches(inputs: PlanInputs, request: ForecastRequest) -> CountRange:
     return request.global_batch or inputs.job_file.job.workload.global_batch
-
-
-def _configurations(
-    inputs: PlanInputs, instance_type: InstanceType, rows: Sequence[tuple[int, int, int]]
-) -> Configurations:
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return Configurations(
-        instance_type=instance_type,
-        gpu=inputs.catalog.gpu_of(instance_type),
-        nodes=columns[:, 0],
-        gpu_batch=columns[:, 1],
-        accumulation_steps=columns[:, 2],
-    )
 
 
 def _best(inputs: PlanInputs, survey: Survey, request: ForecastRequest, rows: Configurations) -> Candidate | None:
