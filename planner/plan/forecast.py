@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from planner.contract import Contract, Interval, Share, six_digits
 from planner.errors import InputError
-from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs
+from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs, named_instance_type
 from planner.models import Configurations, fits, model_bytes
-from planner.search import Candidate, Market, Survey, configuration_of, evaluate, every_split, preference, simulated
+from planner.search import (
+    Candidate,
+    Market,
+    Survey,
+    choose_candidate,
+    configuration_of,
+    evaluate,
+    every_split,
+    preference,
+    simulated,
+)
 
 Item = TypeVar("Item")
 
@@ -57,10 +67,54 @@ class ForecastRequest:
     global_batch: CountRange | None = None
 
 
-def check_precision(inputs: PlanInputs, instance_type: InstanceType) -> None:
-    precision, gpu = inputs.job_file.job.workload.precision, inputs.catalog.gpu_of(instance_type)
+class Named(NamedTuple):
+    """What a user named of a configuration; None is left open."""
+
+    instance_type: str | None = None
+    nodes: CountRange | None = None
+    gpu_batch: int | None = None
+    global_batch: CountRange | None = None
+    spot: bool | None = None
+
+
+def forecast_request(inputs: PlanInputs, survey: Survey, named: Named, *, sweep: str | None) -> ForecastRequest:
+    """What is left open comes from the job; without an instance type, from what would be planned for it."""
+    constraints = inputs.job_file.job.constraints
+    nodes = named.nodes or (constraints.nodes if sweep == "nodes" else None)
+    if named.instance_type is None:
+        return _as_planned(inputs, survey, named._replace(nodes=nodes), swept=sweep is not None)
+    return ForecastRequest(
+        instance_type=_usable_type(inputs, named.instance_type),
+        nodes=nodes or CountRange(1, 1),
+        market="spot" if named.spot else "on_demand",
+        on_demand_base=constraints.on_demand_base,
+        gpu_batch=named.gpu_batch,
+        global_batch=named.global_batch,
+    )
+
+
+def _as_planned(inputs: PlanInputs, survey: Survey, named: Named, *, swept: bool) -> ForecastRequest:
+    """The planned batch only where nothing else is named that it would have to suit."""
+    planned = choose_candidate(inputs, survey).candidate
+    whole = not (named.nodes or named.gpu_batch or named.global_batch or swept)
+    on_spot = planned.market == "spot"
+    base = inputs.job_file.job.constraints.on_demand_base
+    return ForecastRequest(
+        instance_type=_usable_type(inputs, planned.instance_type),
+        nodes=named.nodes or CountRange(planned.nodes, planned.nodes),
+        market="spot" if (on_spot if named.spot is None else named.spot) else "on_demand",
+        on_demand_base=planned.on_demand_count if on_spot else base,
+        gpu_batch=planned.gpu_batch if whole else named.gpu_batch,
+        global_batch=CountRange(planned.global_batch, planned.global_batch) if whole else named.global_batch,
+    )
+
+
+def _usable_type(inputs: PlanInputs, name: str) -> InstanceType:
+    instance_type, precision = named_instance_type(inputs.catalog, name), inputs.job_file.job.workload.precision
+    gpu = inputs.catalog.gpu_of(instance_type)
     if gpu.peak_flops_per_second(precision) is None:
         raise InputError(f"the {gpu.name} of {instance_type.name} has no units for {precision}")
+    return instance_type
 
 
 def predict_one(inputs: PlanInputs, survey: Survey, request: ForecastRequest) -> Forecast:
