@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
-from planner.contract import Contract, Interval, Share, six_digits
+from planner.contract import Interval, Share, six_digits
 from planner.errors import InputError
 from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs, named_instance_type
 from planner.models import Configurations, fits, model_bytes
+from planner.plan.schema import Option
+from planner.plan.writer import interval_of, option_of
 from planner.search import (
     Candidate,
     Market,
@@ -31,22 +33,11 @@ Item = TypeVar("Item")
 MOST_ROWS = 20  # of a sweep: what a terminal shows
 
 
-class Forecast(Contract):
+class Forecast(Option):
     """One configuration: what it takes, what it costs, and how far from anything measured it lies."""
 
-    instance_type: str
-    node_count: PositiveInt
-    gpu: str
-    gpus_per_node: PositiveInt
-    region: str
-    availability_zone: str
-    market: Market
-    on_demand_count: NonNegativeInt
-    global_batch: PositiveInt
     gpu_batch: PositiveInt
     accumulation_steps: PositiveInt
-    hours: Interval
-    usd: Interval
     step_seconds: Interval
     samples: Interval
     parallel_efficiency: Share
@@ -160,25 +151,15 @@ def forecast(inputs: PlanInputs, survey: Survey, row: Candidate) -> Forecast:
     markets = survey.predictors.spot_markets
     if row.market == "spot" and markets is not None:
         row, _ = simulated(row, inputs.job_file.job, inputs.catalog, survey.predictors, markets)
-    instance_type, models = inputs.catalog.instance_type_by_name[row.instance_type], survey.models
+    models = survey.models
     one = configuration_of(row, inputs.catalog)
     batch, reference = np.array([row.global_batch]), inputs.job_file.job.workload.target.reference_batch
     return Forecast(
-        instance_type=row.instance_type,
-        node_count=row.nodes,
-        gpu=instance_type.gpu,
-        gpus_per_node=instance_type.gpu_count,
-        region=row.region,
-        availability_zone=row.zone,
-        market=row.market,
-        on_demand_count=row.on_demand_count,
-        global_batch=row.global_batch,
+        **option_of(row, inputs.catalog).model_dump(),
         gpu_batch=row.gpu_batch,
         accumulation_steps=row.accumulation_steps,
-        hours=_interval(row.hours),
-        usd=_interval(row.usd),
-        step_seconds=_interval(models.step_time.predict(one).rows()[0]),
-        samples=_interval(models.convergence.predict(batch).rows()[0]),
+        step_seconds=interval_of(models.step_time.predict(one).rows()[0]),
+        samples=interval_of(models.convergence.predict(batch).rows()[0]),
         parallel_efficiency=float(models.step_time.parallel_efficiency(one)[0]),
         statistical_efficiency=float(models.convergence.efficiency(batch, reference)[0]),
         extrapolated=row.extrapolated,
@@ -261,7 +242,3 @@ def _spread(items: Sequence[Item]) -> list[Item]:
         return list(items)
     places = np.unique(np.round(np.linspace(0, len(items) - 1, MOST_ROWS)).astype(int))
     return [items[place] for place in places.tolist()]
-
-
-def _interval(quantiles: tuple[float, float, float]) -> Interval:
-    return Interval(p05=quantiles[0], p50=quantiles[1], p95=quantiles[2])
