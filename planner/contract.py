@@ -34,7 +34,12 @@ def six_digits(value: object) -> object:
         return {key: six_digits(item) for key, item in value.items()}
     if isinstance(value, list):
         return [six_digits(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return kept_digits(value) if isinstance(value, float) else value
+
+
+def kept_digits(value: float) -> float:
+    """As files keep it: the last bits of floating point arithmetic on another processor do not show."""
+    return float(f"{value:.6g}")
 
 
 def text_form(pattern: str, words: str, longest: int | None = None) -> StringConstraints:

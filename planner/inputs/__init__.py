@@ -5,7 +5,7 @@ from planner.inputs.catalog.listing import Listing, Order, list_machines, sort_l
 from planner.inputs.catalog.refresh import Machine, RegionAnswer, network_gbps, refresh_catalog
 from planner.inputs.catalog.selection import named_instance_type, select_instance_types
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
-from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision
+from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision, RegionPrices
 from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import JobFile, parse_job
 from planner.inputs.job.schema import LARGEST_BATCH, Constraints, Job, Network, Objective, Run, Workload
@@ -39,6 +39,7 @@ __all__ = [
     "Recording",
     "Recordings",
     "RegionAnswer",
+    "RegionPrices",
     "Run",
     "Snapshot",
     "Stretches",

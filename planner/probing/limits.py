@@ -54,14 +54,7 @@ def _mostly(models: FittedModels, choice: Candidate | None) -> Iterator[str]:
 
 
 def _one(model: StepTimeModel, name: str, nodes: int, gpu_batch: int) -> Configurations:
-    instance_type = model.catalog.instance_type_by_name[name]
-    return Configurations(
-        instance_type=instance_type,
-        gpu=model.catalog.gpu_of(instance_type),
-        nodes=np.array([nodes]),
-        gpu_batch=np.array([gpu_batch]),
-        accumulation_steps=np.array([1]),
-    )
+    return Configurations.of(model.catalog, model.catalog.instance_type_by_name[name], nodes=nodes, gpu_batch=gpu_batch)
 
 
 def _range(job: Job, models: FittedModels, name: str, rows: MeasuredRows) -> Iterator[str]:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from planner.errors import InputError
 from planner.inputs import InstanceType, Job, Measurement, PlanInputs, Precision
 from planner.models import Configurations
@@ -107,19 +105,12 @@ def _cluster(
 ) -> ProbeCluster | None:
     """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
     job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
-    gpu = inputs.catalog.gpu_of(instance_type)
     fitting = survey.models.memory.largest_batch(instance_type, nodes)
     batches = _batches(job, nodes, instance_type.gpu_count, fitting)
     prices = _hourly_usd(inputs, offer, spot)
     if not batches or prices is None:
         return None
-    configurations = Configurations(
-        instance_type=instance_type,
-        gpu=gpu,
-        nodes=np.full(len(batches), nodes),
-        gpu_batch=np.array(batches),
-        accumulation_steps=np.ones(len(batches), dtype=np.int64),
-    )
+    configurations = Configurations.of(inputs.catalog, instance_type, nodes=nodes, gpu_batch=batches)
     startup = survey.models.overheads.startup_seconds
     expected = startup + measuring_seconds(survey.models.step_time.predict(configurations).p50.tolist())
     longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.columns import Floats
-from planner.inputs import Gpu, InstanceType, Workload
+from planner.inputs import Catalog, Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
 from planner.models.step_time.data_sheet import UNMEASURED, Links, step_terms
 from planner.models.step_time.posterior import reference_point
@@ -21,22 +21,15 @@ LEAST_SCALE_SD = 1.0
 
 def catalogue_priors(
     rows: MeasuredRows,
+    catalog: Catalog,
     instance_type: InstanceType,
-    gpu: Gpu,
     workload: Workload,
     multipliers: Multipliers,
     links: Links = UNMEASURED,
 ) -> tuple[Prior, ...]:
     """The default priors with every scale at its data-sheet value times the multiplier of the other types."""
     batch, log_seconds = reference_point(rows)
-    one = np.array([1])
-    pair = Configurations(
-        instance_type=instance_type,
-        gpu=gpu,
-        nodes=2 * one,
-        gpu_batch=np.array([max(round(batch), 1)]),
-        accumulation_steps=one,
-    )
+    pair = Configurations.of(catalog, instance_type, nodes=2, gpu_batch=max(round(batch), 1))
     seconds = step_terms(pair, workload, links).seconds[0] * np.exp(multipliers.mean)
     variance = np.diag(multipliers.covariance)
     return tuple(_informed(prior, seconds, variance, instance_type.gpu_count, log_seconds) for prior in DEFAULT_PRIORS)
