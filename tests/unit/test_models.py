@@ -244,3 +244,26 @@ class TestOverheads:
         found = run_overheads(JOB.workload, [row])
         assert found.startup_seconds == 42.0
         assert found.checkpoint_share == pytest.approx(7.0 / checkpoint_interval_seconds(7.0))
+        assert found.restart_seconds == 42.0 + 7.0  # reading is taken to last as long as writing
+
+    def test_a_restart_reads_the_checkpoint_as_slowly_as_was_measured(self) -> None:
+        rows = [
+            measured("g5.12xlarge", 1, batch, 0.3).model_copy(update={"checkpoint_restore_seconds": seconds})
+            for batch, seconds in ((16, 800.0), (32, 900.0), (64, 5000.0))
+        ]
+        found, assumed = run_overheads(JOB.workload, rows), run_overheads(JOB.workload, [])
+        assert found.restart_seconds == found.startup_seconds + 900.0
+        assert (found.save_seconds, found.startup_seconds) == (assumed.save_seconds, assumed.startup_seconds)
+
+    @pytest.mark.parametrize(("factor", "seconds"), [(0.5, 8.0), (1.0, 4.0), (2.0, 2.0), (1e-9, 400.0)])
+    def test_seconds_of_a_checkpoint_grow_with_its_size(self, factor: float, seconds: float) -> None:
+        size = JOB.workload.checkpoint_bytes_or_default
+        row = measured("g5.12xlarge", 1, 32, 0.3).model_copy(
+            update={
+                "checkpoint_save_seconds": 4.0,
+                "checkpoint_restore_seconds": 4.0,
+                "checkpoint_bytes": factor * size,
+            }
+        )
+        found = run_overheads(JOB.workload, [row])
+        assert (found.save_seconds, found.restore_seconds) == pytest.approx((seconds, seconds))
