@@ -1,7 +1,8 @@
-"""Where templates, modules and the embedded catalogue are, however scav was installed."""
+"""Where templates, modules, probes and the embedded catalogue are, however scav was installed."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
@@ -22,8 +23,16 @@ def load_starter_job() -> str:
 
 
 def probes_parent() -> Path:
-    """The folder from which `import probes` works: that of the package itself, in a wheel and in a checkout."""
-    return _PACKAGE.parent
+    """The folder from which `import probes` works; in a wheel it holds nothing else."""
+    installed = _PACKAGE / "_assets" / "on_path"
+    return installed if installed.is_dir() else _PACKAGE.parent
+
+
+def put_probes_on_path() -> None:
+    """`import probes` in this process is ours, even where another distribution has a package of that name."""
+    parent = str(probes_parent())
+    if sys.path[:1] != [parent]:
+        sys.path.insert(0, parent)
 
 
 def load_module(name: str) -> dict[str, str]:

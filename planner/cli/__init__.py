@@ -63,7 +63,7 @@ CONTEXT = {"auto_envvar_prefix": "SCAV", "help_option_names": ["-h", "--help"], 
 
 
 @click.group(cls=ScavGroup, context_settings=CONTEXT)
-# Not from the environment: pipelines keep the version to install in SCAV_VERSION.
+# Not from the environment: SCAV_VERSION is what a pipeline may well call the version it installs.
 @click.version_option(__version__, prog_name="scav", allow_from_autoenv=False)
 def cli() -> None:
     """Choose the cloud GPU cluster that trains a network cheapest or fastest, and write it as Terraform.

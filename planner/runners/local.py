@@ -54,7 +54,9 @@ class LocalRunner:
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
-            raise ScavError("probing needs PyTorch here: pip install 'scav[probe]', or probe with --on container")
+            raise ScavError(
+                "probing needs PyTorch here: pip install 'scav-planner[probe]', or probe with --on container"
+            )
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
             output = Path(folder) / "probe.json"
             environment = {
