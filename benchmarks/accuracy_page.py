@@ -56,7 +56,7 @@ SECTIONS = (
     Section(
         "What probing buys",
         "Cost or time of the chosen configuration over that of the best one, after the same number of probes, one at a "
-        "time by the rule of `planner/next_probe.py`. `scav fit` proposes single probes by the same expected "
+        "time by the rule of `planner/probing/next_probe.py`. `scav fit` proposes single probes by the same expected "
         "improvement; `scav probe --on aws` measures a fixed plan.",
         "regret",
         arguments=("--leave-out-app",),

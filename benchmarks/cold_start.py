@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.job import Job
+from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
-from planner.models.step_time import StepTimeModel, peak_flops_per_second
-from planner.store import load_catalog
+from planner.models.step_time.model import StepTimeModel
+from planner.outside.store import load_catalog
 
 # Forward and backward flops of a sample, parameters and activations kept. Flops: 6 per multiply-add of a pass over
 # the network (4.09 G for ResNet-50), 6 x parameters x 384 tokens for BERT on SQuAD. Activations: memory of the GPU over
@@ -105,7 +105,7 @@ def predicted(network: str, gpu_name: str, rate: float, batch: int) -> dict:
         accumulation_steps=np.array([1]),
     )
     step = StepTimeModel(job.workload, catalog).predict(one).rows()[0]
-    peak = peak_flops_per_second(gpu, "fp16")
+    peak = gpu.peak_flops_per_second("fp16")
     assert peak is not None
     return {
         "network": network,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from planner.models.convergence import ConvergenceModel
+from planner.models.convergence.model import ConvergenceModel
 from probes.noise import GradientCollector, NoiseEstimate, estimate
 
 TRAIN = Path(__file__).parent.parent / "examples" / "tiny-transformer" / "train.py"

@@ -18,28 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.job import Job
-from planner.measurements import Measurement
+from planner.inputs.job.schema import Job
+from planner.inputs.measurements import Measurement
 from planner.models.configurations import Configurations
-from planner.models.deepvm import (
-    EVERY_ARCHITECTURE,
-    CheckpointCosts,
-    Cluster,
-    Clusters,
-    GpuType,
-    MeasuredScaling,
-    Scored,
-    Scores,
-    cost_first,
-    enumerate_clusters,
-    performance_first,
-    ranked,
-    recommend,
-    score,
-)
-from planner.models.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
-from planner.models.step_time import StepTimeModel
-from planner.store import load_catalog
+from planner.models.step_time.model import StepTimeModel
+from planner.outside.store import load_catalog
+from planner.search.deepvm.clusters import Clusters, enumerate_clusters, ranked
+from planner.search.deepvm.inputs import EVERY_ARCHITECTURE, Cluster, GpuType
+from planner.search.deepvm.policies import cost_first, performance_first, recommend
+from planner.search.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
+from planner.search.deepvm.scoring import CheckpointCosts, MeasuredScaling, Scored, Scores, score
 
 TYPES = {"g3s": "g3s.xlarge", "g4": "g4dn.xlarge", "g5": "g5.xlarge"}
 HOURLY_BUDGET_USD = 3.0

@@ -129,8 +129,8 @@ def predict(place: Place, rows: list[Any], samples: dict[int, float]) -> dict[st
 
 def job_with(samples: dict[int, float]) -> Any:
     """The example's job; what is known of its convergence is what was found just now."""
-    from planner import store
-    from planner.job import Convergence, Target
+    from planner.inputs.job.schema import Convergence, Target
+    from planner.outside import store
 
     (first, needed), *others = samples.items()
     job = store.load_job(EXAMPLE, {}).job
@@ -152,8 +152,9 @@ def this_machine() -> Any:
     """A catalogue of what one and two processes are here, with a data sheet that was measured."""
     import torch
 
-    from planner import assets
-    from planner.catalog import Catalog, parse_catalog
+    from planner.inputs.catalog.snapshot import parse_catalog
+    from planner.inputs.catalog.tables import Catalog
+    from planner.outside import assets
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -181,8 +182,8 @@ def fastest(work: Any, repeats: int = 10) -> float:
 
 
 def probe(place: Place, *, quick: bool) -> Any:
-    from planner.probe_plan import LOCAL, Probe
-    from planner.runners.local import LocalRunner, Script
+    from planner.outside.runners.local import LocalRunner, Script
+    from planner.probing.probe_plan import LOCAL, Probe
 
     script = Script(folder=Path(__file__).parent, command=(Path(__file__).name, "--train", "0"))
     runner = LocalRunner(script=script, timeout_seconds=300, windows=3 if quick else 8, window_steps=10)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.catalog import Catalog
+    from planner.inputs.catalog.tables import Catalog
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
 SCALES = (1, 4, 16)
@@ -74,15 +74,15 @@ def measure() -> dict[str, object]:
 
 def plan_scaled(scale: int) -> dict[str, float]:
     """The example over the full catalogue, all regions, 1-64 nodes, with every instance type listed `scale` times."""
-    from planner.plan import PlanInputs, make_plan
-    from planner.plan.schema import Inputs
-    from planner.store import load_catalog, load_job
+    from planner.inputs.plan_inputs import PlanInputs, Provenance
+    from planner.outside.store import load_catalog, load_job
+    from planner.plan.build import make_plan
 
     wide = {"nodes": "1..64", "regions": ["all"], "instance_types": ["*"]}
     job_file = load_job(EXAMPLE, wide)
     catalog, name, digest = load_catalog(None, beside=EXAMPLE)
     larger = repeated(catalog, scale)
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=digest, measurements_sha256=None, catalog_sha256=digest, catalog=name, catalog_date=catalog.date
     )
     inputs = PlanInputs(job_file=job_file, catalog=larger, measurements=(), provenance=provenance)
@@ -105,9 +105,9 @@ def fit_seconds(count: int) -> float:
     """Of the step-time model to that many measurements on three instance types, scikit-learn imported."""
     import numpy as np
 
-    from planner.measurements import Measurement
-    from planner.models.step_time import StepTimeModel
-    from planner.store import load_catalog, load_job
+    from planner.inputs.measurements import Measurement
+    from planner.models.step_time.model import StepTimeModel
+    from planner.outside.store import load_catalog, load_job
 
     job, catalog = load_job(EXAMPLE, {}).job, load_catalog(None, beside=EXAMPLE)[0]
     random = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.models.spot_price import spot_price_drift
+from planner.spot.price import spot_price_drift
 
 RUN_DAYS = (1.0, 30.0)
 EVERY_DAYS = 14.0

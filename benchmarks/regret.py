@@ -45,8 +45,8 @@ from regret_model import scav_with
 from step_time import History
 from step_time_data import load_groups
 
-from planner.models.step_time.form import DEFAULT_PRIORS
-from planner.next_probe import MOST_PROBES
+from planner.models.step_time.step_formula import DEFAULT_PRIORS
+from planner.probing.next_probe import MOST_PROBES
 
 OBJECTIVES = ("cost", "time")
 JOB_USD = 1000.0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from step_time_data import Group, load_groups
 
-from planner.next_probe import ProbeSpace
+from planner.probing.next_probe import ProbeSpace
 
 Floats = NDArray[np.float64]
 
@@ -104,7 +104,7 @@ def _within(group: Group, smallest: int, largest: int) -> Group:
         placement=group.placement[rows],
         nodes=group.nodes[rows],
         workers=group.workers[rows],
-        widest=group.widest[rows],
+        most_per_node=group.most_per_node[rows],
         gpu_batch=group.gpu_batch[rows],
         step_seconds=group.step_seconds[rows],
         sync_seconds=group.sync_seconds[rows],

@@ -21,8 +21,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from step_time_baselines import fitted_form
 
-from planner.models.convergence import ConvergenceModel
-from planner.next_probe import Belief, price_usd, probe_and_choose, start_plan
+from planner.models.convergence.model import ConvergenceModel
+from planner.probing.next_probe import Belief, price_usd, probe_and_choose, start_plan
 
 Floats = NDArray[np.float64]
 
@@ -179,7 +179,7 @@ def _best_of(problem: Problem, values: Floats, measured: list[int]) -> Trial:
 
 
 def _inputs(problem: Problem) -> Floats:
-    names = ("nodes", "workers", "widest", "gpu_batch")
+    names = ("nodes", "workers", "most_per_node", "gpu_batch")
     columns = [np.log2(problem.column(name)) for name in names] + [np.log2(problem.global_batch)]
     return np.stack([*columns, *(problem.node_type == code for code in range(len(problem.groups)))], axis=1)
 

@@ -11,9 +11,9 @@ from regret_methods import TYPICAL_STEP_SECONDS, StepModel
 from step_time import measured, placements
 from step_time_data import Group
 
-from planner.models.step_time.form import Prior
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
 from planner.models.step_time.rows import MeasuredRows
+from planner.models.step_time.step_formula import Prior
 
 Floats = NDArray[np.float64]
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from mlperf import Curve, ReferencePoint, load_reference_curves, load_submissions, newest_curves
 
-from planner.models.convergence import ConvergenceModel
-from planner.models.prediction import Floats, Prediction
+from planner.columns import Floats, Prediction
+from planner.models.convergence.model import ConvergenceModel
 
 FEWEST_SIZES = 4
 # Reference points count in epochs, samples or tokens; in steps (times the batch); or call the first epoch 1 (less one).

@@ -15,8 +15,8 @@ import json
 import numpy as np
 from scipy.optimize import nnls
 
-from planner.models.convergence import ConvergenceModel
-from planner.models.prediction import Flags, Floats
+from planner.columns import Flags, Floats
+from planner.models.convergence.model import ConvergenceModel
 
 BATCHES = np.array([384, 512, 768, 1024])
 NODES = np.array([20, 16, 12, 8])

@@ -23,7 +23,7 @@ from spot_gangs import gang_rows
 from spot_policies import policy_rows
 from spot_speed import speed_rows
 
-from planner.models.interruption.pooling import pooled_process
+from planner.spot.rates.pooling import pooled_process
 
 SHORTEST_POOLED_HOURS = 100.0
 SECTIONS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.models.interruption.checkpoints import checkpoint_interval_seconds, saved_in_notice
-from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.process import SpotProcess
-from planner.models.spot_runs.monte_carlo import simulate
-from planner.models.spot_runs.work import SpotWork
+from planner.models.checkpoints import checkpoint_interval_seconds, saved_in_notice
+from planner.spot.rates.pooled import POOLED
+from planner.spot.rates.process import SpotProcess
+from planner.spot.runs.monte_carlo import simulate
+from planner.spot.runs.work import SpotWork
 
 SAVES_SECONDS = (5.0, 30.0, 300.0)
 RUNS = 20_000

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.models.interruption.traces import Trace, parse_trace
+from planner.inputs.traces import Trace, parse_trace
 
 
 def load_traces(data: Path) -> list[Trace]:

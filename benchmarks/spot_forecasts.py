@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models.interruption.history import MEMORY, Memory, process_from_trace
-from planner.models.interruption.pooling import pooled_process
-from planner.models.interruption.process import SpotProcess
-from planner.models.interruption.traces import Trace
-from planner.models.prediction import Z95
-from planner.models.spot_runs.monte_carlo import Start, simulate
-from planner.models.spot_runs.replay import replay
-from planner.models.spot_runs.work import SpotWork
+from planner.columns import Z95
+from planner.inputs.traces import Trace
+from planner.spot.rates.history import MEMORY, Memory, process_from_trace
+from planner.spot.rates.pooling import pooled_process
+from planner.spot.rates.process import SpotProcess
+from planner.spot.runs.monte_carlo import simulate
+from planner.spot.runs.replay import replay
+from planner.spot.runs.stretches import Start
+from planner.spot.runs.work import SpotWork
 
 WORK = SpotWork(work_hours=24.0, interval_hours=0.25, restart_hours=0.1)
 ROLLING_HOURS = 168.0
@@ -61,7 +62,7 @@ def origins(trace: Trace, first_hours: float) -> np.ndarray:
 
 
 def score(trace: Trace, forecaster: Forecaster, starts: np.ndarray) -> Score:
-    actual = replay(WORK, trace.runs(), starts)
+    actual = replay(WORK, trace.stretches(), starts)
     low, middle, high = np.array([forecaster(trace, start) for start in starts]).reshape(-1, 3).T
     hours, finished = actual.hours, actual.finished
     errors = np.abs(middle - hours) / hours
@@ -80,7 +81,7 @@ def rolling(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> Foreca
     def forecast(trace: Trace, start: float) -> Forecast:
         more = {} if prior is None else {"prior": prior}
         process = process_from_trace(trace, until_hours=start, memory=memory, history_hours=ROLLING_HOURS, **more)
-        return _quantiles(process, Start.met(trace.runs(), start), start)
+        return _quantiles(process, Start.met(trace.stretches(), start), start)
 
     return forecast
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.models.interruption.gang import IndependentNodes, gang_chain
-from planner.models.interruption.traces import Trace
-from planner.models.spot_runs.gangs import gang_hours
-from planner.models.spot_runs.work import SpotWork
+from planner.inputs.traces import Trace
+from planner.spot.rates.gang import IndependentNodes, gang_chain
+from planner.spot.runs.gangs import gang_hours
+from planner.spot.runs.work import SpotWork
 
 WORK = SpotWork(work_hours=24.0, interval_hours=0.25, restart_hours=0.1)
 STEP_HOURS = 1 / 12

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models.deadline.baselines import greedy, on_demand_only, uniform_progress
-from planner.models.deadline.dynamic_program import solve
-from planner.models.deadline.omniscient import omniscient_cost
-from planner.models.deadline.table import PolicyTable, decide_each
-from planner.models.deadline.world import Outcome, Policy, World, act
-from planner.models.interruption.history import process_from_trace
-from planner.models.interruption.pooling import pooled_process
-from planner.models.interruption.traces import Trace
+from planner.inputs.traces import Trace
+from planner.spot.deadline.baselines import greedy, on_demand_only, uniform_progress
+from planner.spot.deadline.dynamic_program import solve
+from planner.spot.deadline.omniscient import omniscient_cost
+from planner.spot.deadline.table import PolicyTable, decide_each
+from planner.spot.deadline.world import Policy, PolicyOutcome, World, act
+from planner.spot.rates.history import process_from_trace
+from planner.spot.rates.pooling import pooled_process
 
 WORLD = World(work_hours=24.0, spot_share=0.4)
 DEADLINE_FACTORS = (1.2, 1.5, 2.0)
@@ -62,7 +62,7 @@ def windows_of(trace: Trace) -> Windows | None:
     starts = np.linspace(trace.hours / 2, last, WINDOWS)
     up, length = trace.stepped(WORLD.step_hours), round(LONGEST_HOURS / WORLD.step_hours)
     first = np.round(starts / WORLD.step_hours).astype(np.int64)
-    runs = trace.runs()
+    runs = trace.stretches()
     ages = np.array([start - runs.begin_hours[runs.at(start)] for start in starts])
     rows = np.minimum(first[:, None] + np.arange(length), len(up) - 1)
     return Windows(starts, up[rows], ages, _prices(trace, rows))
@@ -99,7 +99,7 @@ def _policies(tables: dict[str, tuple[list[PolicyTable], np.ndarray]], deadline:
     return policies
 
 
-def _row(name: str, factor: float, trace: str, outcome: Outcome, limit: np.ndarray) -> dict[str, object]:
+def _row(name: str, factor: float, trace: str, outcome: PolicyOutcome, limit: np.ndarray) -> dict[str, object]:
     return {
         "policy": name,
         "deadline_factor": factor,

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.process import SpotProcess
-from planner.models.spot_runs.monte_carlo import simulate
-from planner.models.spot_runs.work import SpotWork
-from planner.plan import PlanInputs, look_out
-from planner.plan.schema import Inputs
-from planner.search import SearchResult, search
-from planner.store import load_catalog, load_job
+from planner.inputs.plan_inputs import PlanInputs, Provenance
+from planner.outside.store import load_catalog, load_job
+from planner.search.every_candidate import SearchResult, search
+from planner.search.survey import take_survey
+from planner.spot.rates.pooled import POOLED
+from planner.spot.rates.process import SpotProcess
+from planner.spot.runs.monte_carlo import simulate
+from planner.spot.runs.work import SpotWork
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
 # About 100,000 on-demand candidates: every instance type of one region.
@@ -66,16 +66,16 @@ def _search(spot: str) -> Callable[[], SearchResult]:
     """Models are fitted before; what it remembers of markets is forgotten each time, as a plan searches once."""
     job_file = load_job(EXAMPLE, WIDE | {"spot": spot})
     catalog, name, digest = load_catalog(None, beside=EXAMPLE)
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=digest, measurements_sha256=None, catalog_sha256=digest, catalog=name, catalog_date=catalog.date
     )
-    outlook = look_out(PlanInputs(job_file=job_file, catalog=catalog, measurements=(), provenance=provenance))
-    markets = outlook.predictors.spot_markets
+    survey = take_survey(PlanInputs(job_file=job_file, catalog=catalog, measurements=(), provenance=provenance))
+    markets = survey.predictors.spot_markets
     assert markets is not None
 
     def once() -> SearchResult:
-        predictors = replace(outlook.predictors, spot_markets=replace(markets, _known={}))
-        return search(job_file.job, catalog, outlook.kinds, outlook.regions, predictors)
+        predictors = replace(survey.predictors, spot_markets=replace(markets, _known={}))
+        return search(job_file.job, catalog, survey.instance_types, survey.regions, predictors)
 
     return once
 

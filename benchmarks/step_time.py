@@ -28,12 +28,12 @@ import step_time_baselines as baselines
 import step_time_llm as llm
 from step_time_data import SPLITS, Group, folds, load_groups
 
-from planner.models.prediction import Z95, Floats, Ints
-from planner.models.step_time.form import DEFAULT_PRIORS, VAGUE_PRIORS, Prior
+from planner.columns import Z95, Floats, Ints
 from planner.models.step_time.node_type import fit_node_type
 from planner.models.step_time.pooling import pooled_priors, population_priors
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, VAGUE_PRIORS, Prior
 
 WITHOUT_HISTORY = "G without history"
 LLM = "llm"
@@ -128,7 +128,7 @@ def placements(group: Group, rows: Ints) -> Placements:
     return Placements.of(
         nodes=group.nodes[rows],
         workers=group.workers[rows],
-        widest=group.widest[rows],
+        most_per_node=group.most_per_node[rows],
         gpu_batch=group.gpu_batch[rows],
     )
 

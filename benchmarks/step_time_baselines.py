@@ -33,7 +33,7 @@ def predict(model: str, group: Group, fit: Ints, test: Ints) -> tuple[Floats, Fl
 
 
 def features(group: Group) -> Floats:
-    columns = (group.nodes, group.workers, group.widest, group.gpu_batch, group.gpu_batch * group.workers)
+    columns = (group.nodes, group.workers, group.most_per_node, group.gpu_batch, group.gpu_batch * group.workers)
     return np.log(np.stack(columns, axis=1).astype(float))
 
 
@@ -66,9 +66,9 @@ def _log_seconds(form: str, scales: Floats, overlap: float, group: Group, rows: 
         between = scales[4] + scales[5] * np.maximum(workers - 2, 0)
         sync = np.where(nodes > 1, between, np.where(workers > 1, inside, 0.0))
     else:
-        inside = scales[2] + scales[3] * (1 - 1 / group.widest[rows])
+        inside = scales[2] + scales[3] * (1 - 1 / group.most_per_node[rows])
         between = scales[4] + scales[5] * (nodes - 1) / nodes + scales[6] * np.log2(nodes)
-        sync = np.where(group.widest[rows] > 1, inside, 0.0) + np.where(nodes > 1, between, 0.0)
+        sync = np.where(group.most_per_node[rows] > 1, inside, 0.0) + np.where(nodes > 1, between, 0.0)
     longer = np.maximum(compute, sync)
     shorter = np.minimum(compute, sync)
     return np.asarray(np.log(longer) + np.log1p((shorter / longer) ** overlap) / overlap)

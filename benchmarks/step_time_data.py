@@ -23,14 +23,14 @@ MOST_PROBED_NODES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One application on one cluster. Row i: `workers[i]` GPUs on `nodes[i]` nodes, at most `widest[i]` on one."""
+    """One application on one cluster. Row i: `workers[i]` GPUs on `nodes[i]` nodes, most_per_node[i] on the fullest."""
 
     app: str
     cluster: str
     placement: NDArray[np.str_]
     nodes: NDArray[np.int64]
     workers: NDArray[np.int64]
-    widest: NDArray[np.int64]
+    most_per_node: NDArray[np.int64]
     gpu_batch: NDArray[np.int64]
     step_seconds: NDArray[np.float64]
     sync_seconds: NDArray[np.float64]
@@ -80,7 +80,7 @@ def _load_group(folder: Path, cluster: str) -> Group:
         placement=np.array([placement for placement, _ in keys]),
         nodes=np.array([len(row) for row in digits]),
         workers=np.array([sum(row) for row in digits]),
-        widest=np.array([max(row) for row in digits]),
+        most_per_node=np.array([max(row) for row in digits]),
         gpu_batch=np.array([batch for _, batch in keys]),
         step_seconds=np.array([float(unique[key]["step_time"]) for key in keys]),
         sync_seconds=np.array([float(unique[key]["sync_time"]) for key in keys]),
@@ -154,13 +154,13 @@ def probe_plan(group: Group) -> NDArray[np.bool_]:
 
     Where there are fewer than four nodes, or no such placement was measured, the plan does with what there is.
     """
-    full = int(group.widest.max())
+    full = int(group.most_per_node.max())
     half = full // 2
     shapes = [(1, 1, 2), (1, full, 2), (2, 2 * full, 2), (1, half, 2), (4, 4 * full, 2), (2, 2, 1), (2, 2 * half, 1)]
     mask = np.zeros(len(group), dtype=bool)
     for nodes, workers, batches in shapes:
         here = np.flatnonzero((group.nodes == nodes) & (group.workers == workers))
-        here = here[group.widest[here] == -(-workers // nodes)]
+        here = here[group.most_per_node[here] == -(-workers // nodes)]
         if len(here) and nodes <= MOST_PROBED_NODES and mask.sum() + batches <= MOST_PROBES:
             spread = np.linspace(0, len(here) - 1, batches) if batches > 1 else [len(here) // 2]
             mask[here[np.argsort(group.gpu_batch[here])][np.round(spread).astype(int)]] = True

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 
-from planner.models.prediction import Z95
+from planner.columns import Z95
 from planner.models.step_time.across_jobs import fit_across_jobs
 
 Floats = NDArray[np.float64]

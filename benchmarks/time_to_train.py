@@ -22,8 +22,8 @@ from mlperf import load_submissions
 from scipy.optimize import nnls
 from sklearn.ensemble import RandomForestRegressor
 
-from planner.models.convergence import ConvergenceModel
-from planner.models.prediction import Flags, Floats
+from planner.columns import Flags, Floats
+from planner.models.convergence.model import ConvergenceModel
 
 FEWEST_SIZES = 3
 FOLDS = 20

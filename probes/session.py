@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from probes import cluster, parting, windows
+from probes import after_steps, cluster, windows
 from probes.instrument import Instrument
 from probes.noise import GradientCollector, NoiseEstimate, estimate
 from probes.settings import Settings
@@ -127,11 +127,11 @@ class Session:
         return self._without_sync if behind and self.place.world_size > 1 else self._with_sync
 
     def _end_timing(self) -> None:
-        self.peak_memory_bytes = parting.peak_memory_bytes()  # of training: what follows keeps copies of its own
+        self.peak_memory_bytes = after_steps.peak_memory_bytes()  # of training: what follows keeps copies of its own
         parameters = self.instrument.parameters()
         copies = NOISE_COPIES * sum(4 * parameter.numel() for parameter in parameters)
         # A batch that fills the memory fits, though it leaves no room for the noise: smaller ones tell that.
-        (too_full,) = cluster.any_of([not parting.has_room_for(copies)], self.place)
+        (too_full,) = cluster.any_of([not after_steps.has_room_for(copies)], self.place)
         if too_full or not self.settings.measure_noise:
             self._finish(None)
         self._phase = "noise"
@@ -199,9 +199,10 @@ class Session:
             (alone,) = cluster.largest([windows.summarize(self._without_sync.finished).p50], self.place)
             record["exposed_sync_seconds"] = max(record["step_seconds"] - alone, 0.0)
         if self.place.world_size > 1:
-            record["allreduce"] = [asdict(row) for row in parting.time_allreduce(record["gradient_bytes"], self.place)]
+            timed = after_steps.time_allreduce(record["gradient_bytes"], self.place)
+            record["allreduce"] = [asdict(row) for row in timed]
         if self.instrument.model is not None and self.instrument.optimizer is not None:
-            record |= parting.time_checkpoint(
+            record |= after_steps.time_checkpoint(
                 self.instrument.model, self.instrument.optimizer, self.settings.checkpoint_folder, self.place
             )
         if noise is not None and math.isfinite(noise.scale) and math.isfinite(noise.high):

@@ -24,10 +24,9 @@ def command(workspace: Path, profile: str | None, yes: bool) -> None:
     import os
     import tempfile
 
-    from planner import store
-    from planner.adopt import adopting_plan
-    from planner.aws import Access, aws_errors
-    from planner.terraform import Workspace
+    from planner.outside import store
+    from planner.outside.aws import Access, aws_errors
+    from planner.outside.terraform import Workspace, adopting_plan
 
     plan = store.load_plan(workspace)
     access = Access.of_profile(profile, os.environ)

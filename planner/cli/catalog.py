@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from planner.catalog import Catalog, InstanceType, Precision
-    from planner.catalog.listing import Listing, Order
+    from planner.inputs import Catalog, InstanceType, Listing, Order, Precision
 
 PIPE_WIDTH = 100
 INTERRUPTION = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")
@@ -72,14 +71,13 @@ def list_command(
     number is GPUs per node). TFLOPS are dense peaks of the node, spot is the cheapest zone, $/PFLOPS is the
     hourly price of 1000 TFLOPS.
     """
-    from planner.catalog import select_instance_types
-    from planner.catalog.listing import list_machines, sort_listings
-    from planner.store import load_catalog
+    from planner.inputs import list_machines, select_instance_types, sort_listings
+    from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
     chosen = None if "all" in regions else _checked_regions(loaded, regions)
-    kinds = select_instance_types(loaded, queries)
-    listings = list_machines(loaded, kinds, chosen, precision=precision, on_spot=on_spot)
+    machines = select_instance_types(loaded, queries)
+    listings = list_machines(loaded, machines, chosen, precision=precision, on_spot=on_spot)
     listings = sort_listings(listings, order, on_spot=on_spot)
     if as_json:
         rows = [listing.as_json() for listing in listings]
@@ -100,18 +98,18 @@ def list_command(
 @json_option
 def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None, as_json: bool) -> None:
     """Show everything known about the machine TYPE, and the sources."""
-    from planner.catalog.selection import named_instance_type
-    from planner.store import load_catalog
+    from planner.inputs import named_instance_type
+    from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
-    kind = named_instance_type(loaded, instance_type)
+    machine = named_instance_type(loaded, instance_type)
     chosen = None if "all" in regions else _checked_regions(loaded, regions)
-    facts = _facts_as_json(loaded, kind, chosen)
+    facts = _facts_as_json(loaded, machine, chosen)
     if as_json:
         _echo_json({"catalog": name, "sha256": sha256, **facts})
         return
-    click.echo(f"{kind.name} in the catalogue {name}")
-    click.echo("\n".join(_fact_lines(loaded, kind)) + "\n")
+    click.echo(f"{machine.name} in the catalogue {name}")
+    click.echo("\n".join(_fact_lines(loaded, machine)) + "\n")
     if facts["offers"]:
         _console().print(_offer_table(facts["offers"]))
     else:
@@ -141,7 +139,7 @@ def update(regions: tuple[str, ...], directory: Path, profile: str | None, froze
     import datetime
 
     from planner.errors import ScavError
-    from planner.store import load_catalog, write_text_atomically
+    from planner.outside.store import load_catalog, write_text_atomically
 
     if frozen:
         raise ScavError("the catalogue is frozen (--frozen or SCAV_FROZEN): not refreshed")
@@ -159,12 +157,10 @@ ADVISOR_VARIABLE = "SCAV_SPOT_ADVISOR_URL"  # for a mirror, where AWS's public f
 
 
 def _refresh(old: Catalog, asked: Sequence[str], profile: str | None, today: date) -> tuple[str, list[str]]:
-    from planner import assets, aws
-    from planner.catalog import format_catalog
-    from planner.catalog.advisor import ADVISOR_URL
-    from planner.catalog.refresh import refresh_catalog
     from planner.errors import AwsFailed
-    from planner.store import load_catalog
+    from planner.inputs import ADVISOR_URL, format_catalog, refresh_catalog
+    from planner.outside import assets, aws
+    from planner.outside.store import load_catalog
 
     session = aws.open_session(profile)
     pricing = aws.open_pricing(session)
@@ -202,8 +198,7 @@ def _with_progress(regions: Sequence[str]) -> Iterator[str]:
 
 
 def _checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
-    from planner.catalog.selection import did_you_mean
-    from planner.errors import InputError
+    from planner.errors import InputError, did_you_mean
 
     known = [region.name for region in catalog.regions]
     for region in regions:
@@ -234,24 +229,24 @@ def _listing_table(listings: Sequence[Listing], with_regions: bool) -> Table:
     return table
 
 
-def _fact_lines(catalog: Catalog, kind: InstanceType) -> Iterator[str]:
-    gpu = catalog.gpu_of(kind)
+def _fact_lines(catalog: Catalog, machine: InstanceType) -> Iterator[str]:
+    gpu = catalog.gpu_of(machine)
     memory = f"{gpu.memory_gib:g} GiB usable ({gpu.nominal_memory_gb} GB)"
-    cards = f"{kind.network_cards} card{'s' * (kind.network_cards > 1)}, {kind.efa_interfaces} with EFA"
+    cards = f"{machine.network_cards} card{'s' * (machine.network_cards > 1)}, {machine.efa_interfaces} with EFA"
     peaks = ", ".join(f"{precision} {peak:g}" for precision, peak in gpu.dense_tflops.items())
     facts = {
-        "GPUs": f"{kind.gpu_count}x {gpu.name}",
+        "GPUs": f"{machine.gpu_count}x {gpu.name}",
         "GPU memory": f"{memory}, {gpu.memory_bandwidth_gb_per_second:g} GB/s",
         "dense peak per GPU": f"{peaks} TFLOPS",
-        "GPU link": f"{kind.gpu_link}, {kind.gpu_link_gb_per_second:g} GB/s per GPU and direction",
-        "vCPU, RAM": f"{kind.vcpu}, {kind.ram_gib:g} GiB",
-        "network": f"{kind.network_baseline_gbps:g} Gbit/s, peak {kind.network_peak_gbps:g}, {cards}",
-        "measured all-reduce": f"{kind.measured_allreduce_gbps or 0:g} Gbit/s between nodes",
-        "local SSD": f"{kind.local_ssd_gb} GB",
-        "quota": f"vCPUs of all {kind.quota_class.upper()} types",
+        "GPU link": f"{machine.gpu_link}, {machine.gpu_link_gb_per_second:g} GB/s per GPU and direction",
+        "vCPU, RAM": f"{machine.vcpu}, {machine.ram_gib:g} GiB",
+        "network": f"{machine.network_baseline_gbps:g} Gbit/s, peak {machine.network_peak_gbps:g}, {cards}",
+        "measured all-reduce": f"{machine.measured_allreduce_gbps or 0:g} Gbit/s between nodes",
+        "local SSD": f"{machine.local_ssd_gb} GB",
+        "quota": f"vCPUs of all {machine.quota_class.upper()} types",
     }
     for label, fact in facts.items():
-        if label != "measured all-reduce" or kind.measured_allreduce_gbps is not None:
+        if label != "measured all-reduce" or machine.measured_allreduce_gbps is not None:
             yield f"  {label:<21}{fact}"
 
 
@@ -280,17 +275,17 @@ def _offer_table(offers: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _facts_as_json(catalog: Catalog, kind: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:
-    gpu = catalog.gpu_of(kind)
+def _facts_as_json(catalog: Catalog, machine: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:
+    gpu = catalog.gpu_of(machine)
     offers = [
         offer
         for offer in catalog.offers
-        if offer.instance_type == kind.name and (regions is None or offer.region in regions)
+        if offer.instance_type == machine.name and (regions is None or offer.region in regions)
     ]
-    cited = [kind.source, kind.measured_allreduce_source, gpu.source]
+    cited = [machine.source, machine.measured_allreduce_source, gpu.source]
     cited += [name for offer in offers for name in (offer.source, offer.interruption_source)]
     return {
-        "instance_type": kind.model_dump(mode="json"),
+        "instance_type": machine.model_dump(mode="json"),
         "gpu": gpu.model_dump(mode="json"),
         "offers": [offer.model_dump(mode="json") for offer in offers],
         "sources": {name: catalog.sources[name].model_dump(mode="json") for name in dict.fromkeys(cited) if name},

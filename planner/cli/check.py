@@ -12,8 +12,7 @@ from planner.cli.options import json_option, workspace_argument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.check import Comparison, Difference
-    from planner.plan import Plan
+    from planner.plan import Comparison, Difference, Plan
 
 VALUES_FILE = "terraform.tfvars.json"
 
@@ -30,9 +29,9 @@ def command(workspace: Path, plan_json: Path | None, as_json: bool) -> None:
     holds beyond the module's own resources is listed. Without PLAN_JSON, DIR/terraform.tfvars.json is compared, which
     needs neither Terraform nor AWS.
     """
-    from planner import store
-    from planner.check import compare_terraform_plan, compare_values
     from planner.errors import GuardrailExceeded
+    from planner.outside import store
+    from planner.plan import compare_terraform_plan, compare_values
 
     plan = store.load_plan(workspace)
     values = _load_json(workspace / VALUES_FILE)
@@ -53,9 +52,10 @@ def command(workspace: Path, plan_json: Path | None, as_json: bool) -> None:
 
 def _declared(workspace: Path, plan: Plan) -> tuple[frozenset[str], list[str]]:
     """The module's resources as scav wrote them: an edited copy in the workspace is no authority."""
-    from planner import __version__, assets, store
-    from planner.check import declared_resources
-    from planner.render import MODULE
+    from planner import __version__
+    from planner.outside import assets, store
+    from planner.outside.render import MODULE
+    from planner.plan import declared_resources
 
     if plan.scav_version == __version__:
         return declared_resources(assets.load_module(MODULE)), []
@@ -67,9 +67,10 @@ def _declared(workspace: Path, plan: Plan) -> tuple[frozenset[str], list[str]]:
 
 def _edited_files(workspace: Path, plan: Plan) -> list[Difference]:
     """The code around the values: an edited module may leave out what stops a run."""
-    from planner import __version__, assets, store
-    from planner.check import Difference
-    from planner.render import MODULE, WORKSPACE, render_code, render_policy
+    from planner import __version__
+    from planner.outside import assets, store
+    from planner.outside.render import MODULE, WORKSPACE, render_code, render_policy
+    from planner.plan import Difference
 
     if plan.scav_version != __version__:
         return []
@@ -86,8 +87,8 @@ def _load_json(path: Path) -> dict[str, Any]:
     import json
     import sys
 
-    from planner import store
     from planner.errors import InputError
+    from planner.outside import store
 
     if str(path) == "-":
         name, text = "stdin", sys.stdin.buffer.read().decode("utf-8-sig", errors="replace")
@@ -103,7 +104,7 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 
 def _show(result: Comparison, subject: str) -> None:
-    from planner.review.text import table
+    from planner.plan import table
 
     if result.equal:
         click.echo(f"{result.run_id}: {subject} is what scav planned ({result.compared} values compared)")

@@ -11,7 +11,7 @@ from planner.cli.options import json_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.doctor import Finding
+    from planner.outside.doctor import Finding
 
 
 @click.command("doctor")
@@ -27,8 +27,8 @@ def command(online: bool, profile: str | None, as_json: bool) -> None:
     import datetime
     import json
 
-    from planner.doctor import examine
     from planner.errors import ScavError
+    from planner.outside.doctor import examine
 
     today = datetime.datetime.now(datetime.UTC).date()
     findings = examine(today=today, online=online, profile=profile)
@@ -42,7 +42,7 @@ def command(online: bool, profile: str | None, as_json: bool) -> None:
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    from planner.review.text import table
+    from planner.plan import table
 
     rows = [("ok" if item.ok else "missing", item.name, item.found) for item in findings]
     todo = {index: item.to_do for index, item in enumerate(findings) if item.to_do}

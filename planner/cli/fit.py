@@ -22,11 +22,11 @@ def command(job: Path, catalog_file: Path | None, history: Path | None, as_json:
     physical form. Then: what limits the accuracy, and which one further probe would help most. Works with any
     number of measurements, and without any.
     """
-    from planner.fit_report import report_fit
-    from planner.plan import look_out
-    from planner.review.fit_text import fit_text
+    from planner.plan import fit_text
+    from planner.probing import report_fit
+    from planner.search import take_survey
 
     inputs = load_inputs(job, {}, catalog_file, history=history)
-    report = report_fit(inputs, look_out(inputs))
+    report = report_fit(inputs, take_survey(inputs))
     warn(report.warnings)
     click.echo(report.model_dump_json(indent=2) if as_json else fit_text(report).rstrip("\n"))

@@ -12,8 +12,8 @@ import click
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=".", required=False)
 def command(folder: Path) -> None:
     """Write a commented scav.yaml into DIR (default: here)."""
-    from planner import assets, store
     from planner.errors import InputError
+    from planner.outside import assets, store
 
     path = folder / store.JOB_FILE
     if store.exists(path):

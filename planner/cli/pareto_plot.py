@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 import plotext
 
-from planner.plan import Plan
-from planner.review.text import WIDTH
+from planner.plan import WIDTH, Plan
 from planner.units import format_hours, format_usd
 
 HEIGHT = 18

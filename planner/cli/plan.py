@@ -19,7 +19,9 @@ from planner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from planner.plan import Outlook, Plan, PlanInputs
+    from planner.inputs import PlanInputs
+    from planner.plan import Plan
+    from planner.search import Survey
 
 
 @click.command("plan")
@@ -80,9 +82,10 @@ def command(
 
     JOB is a job file or the folder of a scav.yaml (default: here). Nothing is rented and no credentials are needed.
     """
-    from planner import assets, store
-    from planner.plan import format_plan, look_out
-    from planner.render import MODULE, WORKSPACE, render_workspace
+    from planner.outside import assets, store
+    from planner.outside.render import MODULE, WORKSPACE, render_workspace
+    from planner.plan import format_plan
+    from planner.search import take_survey
 
     hourly_usd = _hourly_usd(policy, hourly_budget)
     given = {
@@ -99,9 +102,9 @@ def command(
         spot_history_age=spot_history_age,
         frozen_to=out if frozen else None,
     )
-    outlook = look_out(inputs)
-    warn(outlook.models.step_time.warnings_)
-    plan = _planned(inputs, outlook, hourly_usd)
+    survey = take_survey(inputs)
+    warn(survey.models.step_time.warnings_)
+    plan = _planned(inputs, survey, hourly_usd)
     files = render_workspace(
         plan,
         templates=assets.load_templates(WORKSPACE),
@@ -118,14 +121,14 @@ def command(
         _show(plan, out, len(files), plot)
 
 
-def _planned(inputs: PlanInputs, outlook: Outlook, hourly_usd: float | None) -> Plan:
+def _planned(inputs: PlanInputs, survey: Survey, hourly_usd: float | None) -> Plan:
     if hourly_usd is None:
         from planner.plan import make_plan
 
-        return make_plan(inputs, outlook)
-    from planner.plan.deepvm import make_deepvm_plan  # takes as long to import as the rest takes to plan
+        return make_plan(inputs, survey)
+    from planner.plan import make_deepvm_plan  # takes as long to import as the rest takes to plan
 
-    return make_deepvm_plan(inputs, outlook, hourly_usd)
+    return make_deepvm_plan(inputs, survey, hourly_usd)
 
 
 def _hourly_usd(policy: str, hourly_budget: str | None) -> float | None:
@@ -147,8 +150,8 @@ def _hourly_usd(policy: str, hourly_budget: str | None) -> float | None:
 
 def _refuse_another_job(out: Path, plan: Plan) -> None:
     """Its state may stand for machines that run: planned over, the next apply would replace them."""
-    from planner import store
     from planner.errors import InputError
+    from planner.outside import store
 
     try:
         earlier = store.load_plan(out).job
@@ -169,8 +172,7 @@ def _check(out: Path, stale: list[str]) -> None:
 
 
 def _show(plan: Plan, out: Path, file_count: int, plot: bool) -> None:
-    from planner.plan import questions_left
-    from planner.review import plan_text
+    from planner.plan import plan_text, questions_left
 
     click.echo(plan_text(plan))
     if plot:

@@ -34,8 +34,8 @@ def command(
     """
     import json
 
-    from planner import store
-    from planner.plan.policy import POLICY_FILE, Running, parse_policy
+    from planner.outside import store
+    from planner.plan import POLICY_FILE, Running, parse_policy
 
     file = workspace / POLICY_FILE
     policy = parse_policy(store.load_text(file), file=str(file))

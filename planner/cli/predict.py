@@ -18,9 +18,9 @@ from planner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from planner.forecast import Asked
-    from planner.job.fields import CountRange
-    from planner.plan import Outlook, PlanInputs
+    from planner.inputs import CountRange, PlanInputs
+    from planner.plan import ForecastRequest
+    from planner.search import Survey
 
 MOST_NODES = 1024  # as in the job file
 
@@ -66,22 +66,21 @@ def command(
     to the target, parallel and statistical efficiency, and whether anything like it was ever measured.
     """
     from planner.cli import sweep_plot
-    from planner.forecast import format_forecasts, predict_one, sweep_batch, sweep_nodes
-    from planner.plan import look_out
-    from planner.review.forecast_text import forecast_text, sweep_text
+    from planner.plan import forecast_text, format_forecasts, predict_one, sweep_batch, sweep_nodes, sweep_text
+    from planner.search import take_survey
 
     if plot or plot_file:
         _check_plot(sweep, plot_file)
     inputs = load_inputs(
         job, {}, catalog_file, history=history, spot_history=spot_history, spot_history_age=spot_history_age
     )
-    outlook = look_out(inputs)
-    warn(outlook.models.step_time.warnings_)
-    asked = _asked(inputs, outlook, sweep, options)
+    survey = take_survey(inputs)
+    warn(survey.models.step_time.warnings_)
+    request = _request(inputs, survey, sweep, options)
     if sweep is None:
-        rows = [predict_one(inputs, outlook, asked)]
+        rows = [predict_one(inputs, survey, request)]
     else:
-        rows = (sweep_nodes if sweep == "nodes" else sweep_batch)(inputs, outlook, asked)
+        rows = (sweep_nodes if sweep == "nodes" else sweep_batch)(inputs, survey, request)
     if plot_file:
         sweep_plot.write_sweep_plot(plot_file, rows, sweep or "")
     if as_json:
@@ -101,14 +100,14 @@ def _check_plot(sweep: str | None, file: Path | None) -> None:
         raise InputError("must end in .svg or .png", key="--plot-file")
 
 
-def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dict[str, str | bool | None]) -> Asked:
+def _request(
+    inputs: PlanInputs, survey: Survey, sweep: str | None, options: dict[str, str | bool | None]
+) -> ForecastRequest:
     """The options as numbers; what is left open comes from the job, or from what would be planned for it."""
-    from planner.catalog.selection import named_instance_type
     from planner.errors import InputError
-    from planner.forecast import Asked, check_precision
-    from planner.job.fields import CountRange
-    from planner.job.schema import LARGEST_BATCH
-    from planner.plan import choose_candidate
+    from planner.inputs import LARGEST_BATCH, CountRange, named_instance_type
+    from planner.plan import ForecastRequest, check_precision
+    from planner.search import choose_candidate
 
     job, name, spot = inputs.job_file.job, options["instance_type"], options["spot"]
     gpu_batch = _counts("--gpu-batch", options["gpu_batch"], LARGEST_BATCH, swept=False)
@@ -119,17 +118,17 @@ def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dic
     nodes = nodes or (job.constraints.nodes if sweep == "nodes" else None)
     base = job.constraints.on_demand_base
     if name is None:
-        planned = choose_candidate(inputs, outlook).candidate
+        planned = choose_candidate(inputs, survey).candidate
         name, spot = planned.instance_type, planned.market == "spot" if spot is None else spot
         base = planned.on_demand_count if planned.market == "spot" else base
         if not (nodes or gpu_batch or global_batch or sweep):
             gpu_batch = CountRange(planned.gpu_batch, planned.gpu_batch)
             global_batch = CountRange(planned.global_batch, planned.global_batch)
         nodes = nodes or CountRange(planned.nodes, planned.nodes)
-    kind = named_instance_type(inputs.catalog, str(name))
-    check_precision(inputs, kind)
-    return Asked(
-        kind=kind,
+    instance_type = named_instance_type(inputs.catalog, str(name))
+    check_precision(inputs, instance_type)
+    return ForecastRequest(
+        instance_type=instance_type,
         nodes=nodes or CountRange(1, 1),
         market="spot" if spot else "on_demand",
         on_demand_base=base,
@@ -141,7 +140,7 @@ def _asked(inputs: PlanInputs, outlook: Outlook, sweep: str | None, options: dic
 def _counts(option: str, text: str | bool | None, largest: int, *, swept: bool) -> CountRange | None:
     """One number, or a range where that is swept."""
     from planner.errors import InputError
-    from planner.job.fields import CountRange
+    from planner.inputs import CountRange
     from planner.units import parse_count_range
 
     if text is None:

@@ -105,10 +105,10 @@ def command(
     On aws nothing is rented before its price was shown and agreed to, and every cluster is destroyed when it is done,
     fails or is interrupted; what a killed scav left behind, the next `scav probe` destroys first.
     """
-    from planner import store
     from planner.cli.probe_aws import AwsOptions, clean_up, list_leftovers, probe_on_aws
     from planner.cli.probe_here import HereOptions, probe_here
     from planner.errors import InputError
+    from planner.outside import store
     from planner.units import parse_hours, parse_usd
 
     _refuse_options_of_other_places(place)

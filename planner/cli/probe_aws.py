@@ -16,10 +16,9 @@ from planner.cli.probe_table import probe_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner.measurements import Measurement
-    from planner.plan import PlanInputs
-    from planner.probe_clusters import ProbeCluster
-    from planner.runners.aws.cluster import ClusterRunner, Identity
+    from planner.inputs import Measurement, PlanInputs
+    from planner.outside.runners import ClusterRunner, Identity
+    from planner.probing import ProbeCluster
 
 
 class AwsOptions(NamedTuple):
@@ -39,14 +38,14 @@ class AwsOptions(NamedTuple):
 
 def probe_on_aws(job: Path, options: AwsOptions) -> None:
     from planner.errors import InputError, ScavError
-    from planner.plan import look_out
-    from planner.probe_clusters import missing_answers, probe_clusters, refuse_too_small_a_cap, still_to_measure
+    from planner.probing import missing_answers, probe_clusters, refuse_too_small_a_cap, still_to_measure
+    from planner.search import take_survey
 
     overrides = {"instance_types": list(options.instance_types)} if options.instance_types else {}
     inputs = load_inputs(job, overrides, None)
     clusters = probe_clusters(
         inputs,
-        look_out(inputs),
+        take_survey(inputs),
         node_counts=options.nodes,
         spot=options.spot,
         longest_seconds=options.longest_seconds,
@@ -75,7 +74,7 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
 
 def clean_up(folder: Path, profile: str | None) -> int:
     """Destroys what earlier probes left in this job's folder and keeps what they had measured; how many there were."""
-    from planner.runners.aws.teardown import PROBES_FOLDER, leftovers, probing
+    from planner.outside.runners import PROBES_FOLDER, leftovers, probing
 
     probes = folder / PROBES_FOLDER
     if not leftovers(probes):
@@ -90,15 +89,15 @@ def clean_up(folder: Path, profile: str | None) -> int:
 
 
 def list_leftovers(folder: Path) -> list[str]:
-    from planner.runners.aws.teardown import PROBES_FOLDER, leftovers
+    from planner.outside.runners import PROBES_FOLDER, leftovers
 
     return [str(path) for path in leftovers(folder / PROBES_FOLDER)]
 
 
 def _check_access(profile: str | None, region: str) -> None:
     """Credentials that work and a Terraform, or one line before anything is created."""
-    from planner import aws
-    from planner.terraform import find_executable
+    from planner.outside import aws
+    from planner.outside.terraform import find_executable
 
     find_executable()
     _say(f"AWS account {aws.fetch_account(aws.open_session(profile), region)}, {region}")
@@ -106,9 +105,8 @@ def _check_access(profile: str | None, region: str) -> None:
 
 @contextlib.contextmanager
 def _runner(profile: str | None, notebook: _Notebook, *, patience_seconds: float) -> Iterator[ClusterRunner]:
-    from planner.aws import Access
-    from planner.runners.aws.cluster import ClusterRunner
-    from planner.runners.aws.interrupts import Interrupts
+    from planner.outside.aws import Access
+    from planner.outside.runners import ClusterRunner, Interrupts
 
     with Interrupts() as interrupts:
         yield ClusterRunner(
@@ -138,8 +136,8 @@ class _Notebook:
         self.added: list[Measurement] = []
 
     def add(self, rows: Sequence[Measurement], usd: float) -> None:
-        from planner import store
-        from planner.probe_plan import not_in
+        from planner.outside import store
+        from planner.probing import not_in
 
         file = self.folder / store.MEASUREMENTS_FILE
         for row in not_in(store.load_measurements(file)[0].rows, rows):
@@ -153,8 +151,7 @@ def _measure_all(
 ) -> None:
     """Cheapest first, as long as the next one's maximum is within what is left."""
     from planner.errors import ScavError
-    from planner.runners.aws.report import NoCapacity
-    from planner.runners.aws.teardown import PROBES_FOLDER, probing
+    from planner.outside.runners import PROBES_FOLDER, NoCapacity, probing
     from planner.units import format_usd
 
     folder = Path(inputs.job_file.file).parent
@@ -192,24 +189,24 @@ def _workspace(
 ) -> tuple[Path, dict[str, str], Identity]:
     import secrets
 
-    from planner import assets
-    from planner.probe_clusters import probe_variables
-    from planner.render import MODULE, PROBE_WORKSPACE, render_probe
-    from planner.runners.aws.cluster import Identity
+    from planner.outside import assets
+    from planner.outside.render import MODULE, PROBE_WORKSPACE, render_probe
+    from planner.outside.runners import Identity
+    from planner.probing import probe_variables
 
     job = inputs.job_file.job
     run_id = f"{job.name}-{secrets.token_hex(3)}"  # two people may probe the same job in one account
-    kind = inputs.catalog.instance_type_by_name[cluster.instance_type]
+    instance_type = inputs.catalog.instance_type_by_name[cluster.instance_type]
     files = render_probe(
-        probe_variables(job, cluster, kind, command, run_id),
+        probe_variables(job, cluster, instance_type, command, run_id),
         templates=assets.load_templates(PROBE_WORKSPACE),
         module=assets.load_module(MODULE),
     )
-    return probes / run_id, files, Identity(kind.name, cluster.region, cluster.precision, job.run.image)
+    return probes / run_id, files, Identity(instance_type.name, cluster.region, cluster.precision, job.run.image)
 
 
 def _price_table(clusters: Sequence[ProbeCluster]) -> list[str]:
-    from planner.review.text import table
+    from planner.plan import table
     from planner.units import format_usd
 
     heading = ("cluster", "region", "local batches", "minutes", "about", "at most")

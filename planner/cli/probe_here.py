@@ -12,10 +12,9 @@ from planner.cli.probe_table import probe_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner.measurements import Measurement
-    from planner.probe_plan import Probe
-    from planner.runners.container import ContainerRunner
-    from planner.runners.local import LocalRunner, Script
+    from planner.inputs import Measurement
+    from planner.outside.runners import ContainerRunner, LocalRunner, Script
+    from planner.probing import Probe
 
 
 class HereOptions(NamedTuple):
@@ -32,10 +31,10 @@ class HereOptions(NamedTuple):
 
 
 def probe_here(job: Path, options: HereOptions) -> None:
-    from planner import store
     from planner.errors import InputError
-    from planner.probe_plan import LOCAL, container_probes, local_probes, missing
-    from planner.runners.local import Script
+    from planner.outside import store
+    from planner.outside.runners import Script
+    from planner.probing import LOCAL, container_probes, local_probes, missing
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
@@ -65,10 +64,10 @@ def probe_here(job: Path, options: HereOptions) -> None:
 
 def _runner(script: Script, options: HereOptions) -> LocalRunner | ContainerRunner:
     if not options.in_containers:
-        from planner.runners.local import LocalRunner
+        from planner.outside.runners import LocalRunner
 
         return LocalRunner(script=script, timeout_seconds=options.longest_seconds)
-    from planner.runners.container import ContainerRunner
+    from planner.outside.runners import ContainerRunner
 
     if options.image is None:
         click.echo("Building the container image (minutes the first time, seconds later)", err=True)
@@ -82,7 +81,7 @@ def _measured(
     from rich.console import Console
     from rich.progress import Progress
 
-    from planner.runners.fitting import measure_what_fits
+    from planner.outside.runners import measure_what_fits
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.measurements import Measurement
+    from planner.inputs import Measurement
 
 
 def probe_table(rows: Sequence[Measurement]) -> list[str]:
-    from planner.review.text import table
+    from planner.plan import table
 
     heading = ("workers", "local batch", "step ms", "p90 ms", "sync ms", "data ms", "spread", "noise scale (90 %)")
     body = [

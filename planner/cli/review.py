@@ -38,9 +38,9 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--against", metavar="DIR", type=click.Path(path_type=Path), help="Show what changed since this plan.")
 def command(workspace: Path, form: str, against: Path | None, **limits: float | None) -> None:
     """Review the cost of the plan in DIR."""
-    from planner import store
     from planner.errors import GuardrailExceeded
-    from planner.review import cost_markdown, exceeded, review_cost, review_text
+    from planner.outside import store
+    from planner.plan import cost_markdown, exceeded, review_cost, review_text
 
     plan = store.load_plan(workspace)
     other = store.load_plan(against) if against else None

@@ -13,12 +13,9 @@ def command(contract: str) -> None:
     """Print the JSON Schema of a file that scav reads or writes."""
     import json
 
-    from planner.catalog import Catalog
     from planner.contract import Contract
-    from planner.job import Job
-    from planner.measurements import Measurement
-    from planner.plan import Plan
-    from planner.review import Cost
+    from planner.inputs import Catalog, Job, Measurement
+    from planner.plan import Cost, Plan
 
     models: dict[str, type[Contract]] = {
         "job": Job,

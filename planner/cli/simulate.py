@@ -12,9 +12,9 @@ from planner.cli.options import json_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.interruption.traces import Trace
+    from planner.inputs import Trace
     from planner.plan import Plan
-    from planner.simulation import Case, PolicyResult
+    from planner.spot import Case, PolicyResult
 
 WIDTH = 80
 MOST_RUNS = 5_000_000  # a few gigabytes
@@ -55,11 +55,11 @@ def command(
     and losses. Below the table: how dollars and hours of the plan are spread. A ">" stands before what is more than
     that, since so many runs were given up.
     """
-    from planner import store
     from planner.cli import simulation_plot
     from planner.errors import InputError
+    from planner.outside import store
     from planner.plan import simulated_case
-    from planner.simulation import THIS_PLAN, compare
+    from planner.spot import THIS_PLAN, compare
 
     plan = store.load_plan(workspace)
     trace = store.load_trace(trace_file) if trace_file else None
@@ -81,8 +81,8 @@ def command(
 
 def on_demand_case(plan: Plan) -> Case:
     """Of a plan without spot nodes: its hours and what an hour costs are all that there is to draw."""
-    from planner.models.prediction import Quantiles
-    from planner.simulation import Case
+    from planner.columns import Quantiles
+    from planner.spot import Case
 
     estimate, choice, deadline = plan.estimate, plan.choice, plan.constraints.deadline_hours
     return Case(
@@ -104,7 +104,7 @@ def on_demand_case(plan: Plan) -> Case:
 
 
 def _heading(plan: Plan, case: Case | None, trace: Trace | None, seed: int) -> list[str]:
-    from planner.review.text import mix_text
+    from planner.plan import mix_text
     from planner.units import format_hours, format_percent
 
     choice, deadline = plan.choice, plan.constraints.deadline_hours
@@ -122,14 +122,14 @@ def _heading(plan: Plan, case: Case | None, trace: Trace | None, seed: int) -> l
 
 
 def _table(results: Sequence[PolicyResult], has_deadline: bool) -> list[str]:
-    from planner.review.text import table
+    from planner.plan import table
 
     heading = ("", "p05 h", "p50 h", "p95 h", "p50 $", "p95 $", "losses", "missed", "runs")
     return table([heading, *(_row(result, has_deadline) for result in results)], "<>>>>>>>>")
 
 
 def _row(result: PolicyResult, has_deadline: bool) -> tuple[str, ...]:
-    from planner.review.text import hours_cell
+    from planner.plan import hours_cell
     from planner.units import format_usd
 
     runs, share = result.runs, float((~result.runs.finished).mean())
@@ -158,7 +158,7 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 def _json(plan: Plan, trace: Trace | None, seed: int, results: Sequence[PolicyResult]) -> str:
     import json
 
-    from planner.plan.schema import six_digits
+    from planner.contract import six_digits
 
     deadline = plan.constraints.deadline_hours
     document: dict[str, Any] = {

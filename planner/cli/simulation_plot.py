@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from planner.models.prediction import Floats
-    from planner.simulation import PolicyResult
+    from planner.columns import Floats
+    from planner.spot import PolicyResult
 
 WIDTH, HEIGHT = 80, 12
 BINS = 40
@@ -67,9 +67,9 @@ def _panel(title: str, spread: Histogram, shown: Callable[[float], str]) -> str:
 
 
 def write_histograms(file: Path, job: str, result: PolicyResult) -> None:
-    from planner import store
     from planner.cli.sweep_plot import INSTALL
     from planner.errors import InputError
+    from planner.outside import store
 
     try:
         import vl_convert
@@ -92,7 +92,7 @@ def vega_lite(job: str, result: PolicyResult) -> dict[str, Any]:
 
 
 def _bars(name: str, spread: Histogram) -> dict[str, Any]:
-    from planner.plan.schema import six_digits
+    from planner.contract import six_digits
 
     rows = zip(spread.edges[:-1], spread.edges[1:], spread.shares, strict=True)
     beyond = f" ({spread.beyond:.1%} of runs are beyond)" if spread.beyond > 0 else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from planner.forecast import Forecast
+    from planner.plan import Forecast
 
 HEIGHT = 14
 INSTALL = 'drawing to a file needs Vega-Lite: pip install "scav-planner[report]"'
@@ -27,7 +27,7 @@ def sweep_plot(rows: Sequence[Forecast], sweep: str) -> str:
 def _panel(rows: Sequence[Forecast], sweep: str, name: str, shown: Callable[[float], str]) -> str:
     import plotext
 
-    from planner.review.text import WIDTH
+    from planner.plan import WIDTH
 
     places = [_place(row, sweep) for row in rows]
     intervals = [getattr(row, name) for row in rows]
@@ -51,8 +51,8 @@ def _panel(rows: Sequence[Forecast], sweep: str, name: str, shown: Callable[[flo
 
 
 def write_sweep_plot(file: Path, rows: Sequence[Forecast], sweep: str) -> None:
-    from planner import store
     from planner.errors import InputError
+    from planner.outside import store
 
     try:
         import vl_convert

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.measurements import AllReduce
+from planner.inputs import AllReduce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.catalog import Catalog
-from planner.job import Job
-from planner.measurements import Measurement
-from planner.models.convergence import ConvergenceModel
+from planner.inputs import Catalog, Job, Measurement
+from planner.models.convergence.model import ConvergenceModel
 from planner.models.overheads import Overheads, run_overheads
-from planner.models.step_time import StepTimeModel, fit_history
+from planner.models.step_time.model import StepTimeModel, fit_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

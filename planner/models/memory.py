@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from planner.catalog import Gpu
-from planner.job import Workload
+from planner.columns import Flags
+from planner.inputs import Gpu, Workload
 from planner.models.configurations import Configurations
-from planner.models.prediction import Flags
 
 GIB = 2.0**30
 # CUDA context, NCCL and cuDNN work space; then what the caching allocator loses to fragmentation.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.job import Workload
-from planner.measurements import Measurement, median
-from planner.models.interruption import checkpoint_interval_seconds
+from planner.inputs import Measurement, Workload, median
+from planner.models.checkpoints import checkpoint_interval_seconds
 
 # Assumed until a probe measures them: machine, image pull and first batch; one writer's rate to object storage.
 STARTUP_SECONDS = 300.0

@@ -1,23 +1,63 @@
-"""The plan: what to rent, what it will take and cost, how sure that is, and why not something else."""
+"""The decision written down, reviewed, and checked against what Terraform would do."""
 
-from planner.plan.build import Outlook, PlanInputs, choose_candidate, look_out, make_plan
-from planner.plan.policy import DeadlinePolicy, deadline_policy
+from planner.plan.build import make_plan
+from planner.plan.check import Comparison, Difference, compare_terraform_plan, compare_values, declared_resources
+from planner.plan.deepvm import make_deepvm_plan
+from planner.plan.forecast import (
+    Forecast,
+    ForecastRequest,
+    check_precision,
+    format_forecasts,
+    predict_one,
+    sweep_batch,
+    sweep_nodes,
+)
+from planner.plan.policy import POLICY_FILE, Running, deadline_policy, parse_policy
+from planner.plan.review.cost import Cost, exceeded, review_cost
+from planner.plan.review.fit_text import fit_text
+from planner.plan.review.forecast_text import forecast_text, sweep_text
+from planner.plan.review.markdown import cost_markdown
+from planner.plan.review.text import WIDTH, hours_cell, mix_text, plan_text, review_text, table
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.spot import simulated_case
 from planner.plan.variables import questions_left, workspace_variables
 
 __all__ = [
-    "DeadlinePolicy",
-    "Outlook",
+    "POLICY_FILE",
+    "WIDTH",
+    "Comparison",
+    "Cost",
+    "Difference",
+    "Forecast",
+    "ForecastRequest",
     "Plan",
-    "PlanInputs",
-    "choose_candidate",
+    "Running",
+    "check_precision",
+    "compare_terraform_plan",
+    "compare_values",
+    "cost_markdown",
     "deadline_policy",
+    "declared_resources",
+    "exceeded",
+    "fit_text",
+    "forecast_text",
+    "format_forecasts",
     "format_plan",
-    "look_out",
+    "hours_cell",
+    "make_deepvm_plan",
     "make_plan",
+    "mix_text",
     "parse_plan",
+    "parse_policy",
+    "plan_text",
+    "predict_one",
     "questions_left",
+    "review_cost",
+    "review_text",
     "simulated_case",
+    "sweep_batch",
+    "sweep_nodes",
+    "sweep_text",
+    "table",
     "workspace_variables",
 ]

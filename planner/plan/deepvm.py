@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.deepvm_choice import MEMORY_TYPES_SOURCE, DeepVm, Rental, ScalingOf
 from planner.errors import InputError, NoFeasiblePlan
-from planner.job import Job
+from planner.inputs import Job, PlanInputs
 from planner.plan import wording
-from planner.plan.account import option_of
-from planner.plan.build import Outlook, PlanInputs, choose_candidate, make_plan
+from planner.plan.build import make_plan
 from planner.plan.schema import Alternative, CheckpointTier, Plan, rounded
-from planner.pricing import Candidate
+from planner.plan.writer import option_of
+from planner.probing import convergence_source
+from planner.search import MEMORY_TYPES_SOURCE, Candidate, DeepVm, Rental, ScalingOf, Survey, choose_candidate
 from planner.units import format_hours, format_percent, format_probability, format_usd
 
 _RUNNERS_UP = 3
 
 
 def make_deepvm_plan(
-    inputs: PlanInputs, outlook: Outlook, hourly_budget_usd: float, scaling_of: ScalingOf | None = None
+    inputs: PlanInputs, survey: Survey, hourly_budget_usd: float, scaling_of: ScalingOf | None = None
 ) -> Plan:
     """Raises NoFeasiblePlan when the money buys no cluster; the job's own limits are held against it, not asked for."""
     job = inputs.job_file.job
-    _refuse_without_spot(job, outlook)
+    _refuse_without_spot(job, survey)
     deepvm = DeepVm(
         job=job,
         catalog=inputs.catalog,
-        kinds=outlook.kinds,
-        regions=outlook.regions,
-        predictors=outlook.predictors,
+        instance_types=survey.instance_types,
+        regions=survey.regions,
+        predictors=survey.predictors,
         scaling_of=scaling_of,
     )
     rentals = deepvm.rentals(hourly_budget_usd, 1 + _RUNNERS_UP)
     candidates = [deepvm.candidate(rental) for rental in rentals]
     best, choice = rentals[0], candidates[0]
-    own = _own_choice(inputs, outlook)
-    plan = make_plan(inputs, outlook, choice)
+    own = _own_choice(inputs, survey)
+    plan = make_plan(inputs, survey, choice)
     tier = checkpoint_tier(best)
     zones = () if tier else plan.choice.other_zones  # the memory nodes' zone is the GPU nodes'
     cluster = plan.choice.model_copy(update={"checkpoint_tier": tier, "other_zones": zones})
@@ -60,16 +60,16 @@ def checkpoint_tier(rental: Rental) -> CheckpointTier | None:
     return CheckpointTier(instance_type=cpu.name, node_count=count, hourly_usd=count * cpu.on_demand_usd)
 
 
-def _refuse_without_spot(job: Job, outlook: Outlook) -> None:
+def _refuse_without_spot(job: Job, survey: Survey) -> None:
     if job.constraints.spot == "never":
         raise InputError("DeepVM rents spot nodes and the job's spot policy is never; use --spot auto or --policy scav")
-    if outlook.predictors.spot_markets is None:
+    if survey.predictors.spot_markets is None:
         raise InputError("DeepVM rents spot nodes and the job writes no checkpoints; use --policy scav")
 
 
-def _own_choice(inputs: PlanInputs, outlook: Outlook) -> Candidate | None:
+def _own_choice(inputs: PlanInputs, survey: Survey) -> Candidate | None:
     try:
-        return choose_candidate(inputs, outlook).candidate
+        return choose_candidate(inputs, survey).candidate
     except NoFeasiblePlan:
         return None
 
@@ -139,13 +139,13 @@ def _sensitivity(best: Rental, hourly_budget_usd: float) -> str:
 def _evidence(inputs: PlanInputs, deepvm: DeepVm, best: Rental, own: Candidate | None) -> str:
     count = len(inputs.measurements)
     known = f"{count} measurement{'' if count == 1 else 's'}" if count else "no probes: step time from data sheets only"
-    convergence = wording.convergence_source(inputs.job_file.job, inputs.measured_noise)
-    kind = inputs.catalog.instance_type_by_name[best.cluster.gpu.name]
+    convergence = convergence_source(inputs.job_file.job, inputs.measured_noise)
+    instance_type = inputs.catalog.instance_type_by_name[best.cluster.gpu.name]
     scaling = (
         "DeepVM's scaling as given"
         if deepvm.scaling_of
         else f"DeepVM's scaling is a sigmoid through scav's step times on 1 to {deepvm.scaled_nodes.high} nodes at "
-        f"the largest local batch ({deepvm.scaled_batch(kind):,} on the {kind.gpu})"
+        f"the largest local batch ({deepvm.scaled_batch(instance_type):,} on the {instance_type.gpu})"
     )
     parts = [f"{known}, convergence {convergence}", scaling, *_about_memory_nodes(deepvm, best)]
     return "; ".join(parts if own else [*parts, "scav itself finds nothing that keeps the job's limits"])

@@ -6,32 +6,16 @@ last bits of floating point arithmetic on another processor do not show.
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from planner.candidates import Market
-from planner.contract import Contract
+from planner.contract import Contract, Interval, Share, first_fault, six_digits
 from planner.errors import InputError
-from planner.job.schema import Network, Objective, Run
-from planner.models.interruption.process import AGE_EDGES_HOURS, AGES
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Inputs(Contract):
-    """What the plan follows from; when one of these changes, it is stale."""
-
-    job_sha256: Sha256
-    measurements_sha256: Sha256 | None
-    history_sha256: Sha256 | None = Field(default=None, description="measurements of other jobs")
-    spot_history_sha256: Sha256 | None = Field(default=None, description="recordings of spot capacity")
-    catalog_sha256: Sha256
-    catalog: str = Field(description="name of the snapshot")
-    catalog_date: datetime.date
+from planner.inputs import Network, Objective, Provenance, Run
+from planner.search import Market
+from planner.spot import AGE_EDGES_HOURS, AGES
 
 
 class CheckpointTier(Contract):
@@ -70,14 +54,6 @@ class Choice(Contract):
     root_volume_gib: PositiveInt
     hourly_usd: PositiveFloat
     checkpoint_tier: CheckpointTier | None = None
-
-
-class Interval(Contract):
-    """The middle, and what 5 % of runs stay below and above."""
-
-    p05: NonNegativeFloat
-    p50: NonNegativeFloat
-    p95: NonNegativeFloat
 
 
 class UsdInterval(Interval):
@@ -149,7 +125,7 @@ class Limit(Contract):
     probability: Share = Field(description="of keeping it")
 
 
-class Constraints(Contract):
+class LimitsKept(Contract):
     confidence: Share
     deadline_hours: Limit | None
     budget_usd: Limit | None
@@ -192,14 +168,14 @@ class Plan(Contract):
     job: str
     run_id: str
     summary: str = Field(description="the job in one line")
-    inputs: Inputs
+    inputs: Provenance
     objective: Objective
     choice: Choice
     run: Run = Field(description="what the nodes execute, as the job file says")
     network: Network
     estimate: Estimate
     spot: Spot | None = Field(default=None, description="null when all nodes are on demand")
-    constraints: Constraints
+    constraints: LimitsKept
     candidate_count: NonNegativeInt
     reason: str = Field(description="why this one")
     sensitivity: tuple[str, ...] = Field(description="what would change the answer, one line per limit")
@@ -221,15 +197,5 @@ def parse_plan(text: str, *, file: str) -> Plan:
     try:
         return Plan.model_validate_json(text)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in detail["loc"])
-        raise InputError(f"not a plan that this version of scav wrote: {detail['msg']}", file=file, key=key) from None
-
-
-def six_digits(value: object) -> object:
-    """Of every number in it."""
-    if isinstance(value, dict):
-        return {key: six_digits(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [six_digits(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+        fault, wrong = first_fault(error, Plan), "not a plan that this version of scav wrote"
+        raise InputError(f"{wrong}: {fault.message}", file=file, key=fault.key) from None

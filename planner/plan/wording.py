@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from planner.errors import NoFeasiblePlan
-from planner.evaluation import FurtherProbe
-from planner.job import Job
-from planner.job.schema import Objective
-from planner.measurements import Measurement
-from planner.models.memory import model_bytes
-from planner.pricing import Candidate
-from planner.search import excess, feasible, preference
+from planner.inputs import Job, Measurement, Objective
+from planner.probing import FurtherProbe, not_worth, worth
+from planner.search import Candidate, cluster, feasible, preference
 from planner.units import format_count, format_hours, format_percent, format_usd
 
 
@@ -57,18 +51,6 @@ def why_mix(choice: Candidate, finalists: Sequence[Candidate]) -> str:
     return "; ".join(parts)
 
 
-def convergence_source(job: Job, measured_noise: float | None) -> str:
-    """What the samples to the target come from."""
-    runs = len(job.workload.convergence.runs)
-    if runs:
-        return f"from {runs + 1} batch sizes"
-    if job.workload.convergence.noise_scale:
-        return "from the given noise scale"
-    if measured_noise:
-        return f"from a measured noise scale of {measured_noise:,.0f} samples"
-    return "from a wide prior"
-
-
 def evidence(
     choice: Candidate,
     measurements: Sequence[Measurement],
@@ -92,20 +74,6 @@ def evidence(
     first = not measurements
     parts.append(worth(further, first=first) if further and further.repays else not_worth(first=first))
     return "; ".join(parts)
-
-
-def worth(further: FurtherProbe, *, first: bool) -> str:
-    """What one more probe costs and saves."""
-    where = f"{further.nodes} x {further.instance_type} at local batch {further.gpu_batch:,}"
-    price = format_usd(further.price_usd)
-    saved = f"{format_percent(further.gain)} of the hours" if further.of_hours else format_usd(further.gain_usd)
-    if further.repays:
-        return f"{'a probe' if first else 'one more probe'}, {where} for about {price}, is expected to save {saved}"
-    return f"{not_worth(first=first)} (the best, {where}, costs about {price} and saves {saved})"
-
-
-def not_worth(*, first: bool) -> str:
-    return f"{'no probe' if first else 'no further probe'} is expected to repay its price"
 
 
 def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:
@@ -165,30 +133,3 @@ def _gain(choice: Candidate, candidates: Sequence[Candidate], objective: Objecti
 
 def _share(smaller: float, larger: float) -> str:
     return format_percent(1 - smaller / larger)
-
-
-def cluster(candidate: Candidate) -> str:
-    return f"{candidate.nodes} x {candidate.instance_type}"
-
-
-def nothing_feasible(finalists: Sequence[Candidate], left_out: Counter[str], job: Job) -> NoFeasiblePlan:
-    """Two nearest misses on different instance types, and what each would need."""
-    if not finalists:
-        reasons = "; ".join(f"{count} of the instance types {reason}" for reason, count in left_out.items())
-        needed = f"every GPU holds the whole model, {model_bytes(job.workload) / 2**30:,.0f} GiB before activations"
-        return NoFeasiblePlan(f"no feasible plan: {reasons} ({needed})")
-    ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
-    nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]
-    lines = [f"no feasible plan at {job.constraints.confidence * 100:g} % confidence; the nearest misses:"]
-    lines += [f"  {_miss(row, job)}" for row in nearest]
-    return NoFeasiblePlan("\n".join(lines))
-
-
-def _miss(row: Candidate, job: Job) -> str:
-    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
-    needs = []
-    if deadline and row.hours_limit > deadline:
-        needs.append(f"a deadline of {format_hours(row.hours_limit)} instead of {format_hours(deadline)}")
-    if budget and row.usd_limit > budget:
-        needs.append(f"a budget of {format_usd(row.usd_limit)} instead of {format_usd(budget)}")
-    return f"{cluster(row)} ({row.market.replace('_', '-')}): {' and '.join(needs)}"

@@ -14,9 +14,9 @@ from botocore.stub import Stubber
 from click.testing import CliRunner
 from moto.server import ThreadedMotoServer
 
-from planner import assets, aws
-from planner.catalog import format_catalog, parse_catalog
 from planner.cli import cli
+from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
+from planner.outside import assets, aws
 
 TEXT = assets.embedded_catalog().read_text(encoding="utf-8")
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner import __version__, assets
+from planner import __version__
 from planner.cli import cli
-from planner.render import render_code, render_policy
-from planner.store import load_plan
+from planner.outside import assets
+from planner.outside.render import MODULE, WORKSPACE, render_code, render_policy
+from planner.outside.store import load_plan
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 TERRAFORM = json.loads((GOLDEN / "plan.json").read_text())
@@ -20,6 +21,7 @@ ADDRESSES = [
     item["address"]
     for item in TERRAFORM["configuration"]["root_module"]["module_calls"]["gpu_cluster"]["module"]["resources"]
 ]
+VARIABLES = {name: text for name, text in assets.load_module(MODULE).items() if name.startswith("variables")}
 
 
 @pytest.fixture
@@ -31,11 +33,9 @@ def workspace(tmp_path, monkeypatch):
         shutil.copy(GOLDEN / name, folder)
     plan = json.loads((folder / "scav.plan.json").read_text())
     (folder / "scav.plan.json").write_text(json.dumps(plan | {"scav_version": __version__}))
-    monkeypatch.setattr(assets, "load_module", lambda _name: {"main.tf": module_of(ADDRESSES)})
+    monkeypatch.setattr(assets, "load_module", lambda _name: VARIABLES | {"main.tf": module_of(ADDRESSES)})
     plan = load_plan(folder)
-    code = render_code(
-        plan.scav_version, templates=assets.load_templates("training"), module=assets.load_module("gpu-cluster")
-    )
+    code = render_code(plan.scav_version, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
     for name, text in (code | render_policy(plan)).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -108,7 +108,7 @@ def test_an_edited_terraform_plan(workspace):
 
 def test_a_resource_that_scav_did_not_ask_for(workspace, monkeypatch):
     fewer = [address for address in ADDRESSES if address != "aws_security_group.nodes"]
-    monkeypatch.setattr(assets, "load_module", lambda _name: {"main.tf": module_of(fewer)})
+    monkeypatch.setattr(assets, "load_module", lambda _name: VARIABLES | {"main.tf": module_of(fewer)})
     (workspace / "modules" / "gpu-cluster" / "main.tf").write_text(module_of(fewer))
     result = run(workspace, GOLDEN / "plan.json")
     assert result.exit_code == 4

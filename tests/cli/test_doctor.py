@@ -11,8 +11,9 @@ import pytest
 from botocore.credentials import Credentials
 from click.testing import CliRunner
 
-from planner import __version__, doctor
+from planner import __version__
 from planner.cli import cli
+from planner.outside import doctor
 
 SECRET = "wJalrXUtnFEMI-a-secret"  # noqa: S105 - made up
 TODAY = datetime.date(2026, 11, 1)

@@ -7,7 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from planner.fit_report import FitReport
+from planner.probing.fit_report import FitReport
 
 
 def line(nodes, batch, seconds, kind="g5.12xlarge"):

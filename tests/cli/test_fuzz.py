@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from planner import assets, store
 from planner.errors import NoFeasiblePlan, ScavError
-from planner.job import JobFile
-from planner.measurements import Measurement, parse_measurements, usable
-from planner.plan import PlanInputs, make_plan
-from planner.plan.schema import Inputs
-from planner.render import render_workspace
-from planner.review import plan_text
+from planner.inputs.job.parse import JobFile
+from planner.inputs.measurements import Measurement, parse_measurements, usable
+from planner.inputs.plan_inputs import PlanInputs, Provenance
+from planner.outside import assets, store
+from planner.outside.render import render_workspace
+from planner.plan.build import make_plan
+from planner.plan.review.text import plan_text
 
 pytestmark = pytest.mark.slow
 
@@ -203,7 +203,7 @@ def reads_well(error: ScavError) -> bool:
 
 def plan_and_render(job_file: JobFile, rows: tuple[Measurement, ...], catalog) -> None:
     snapshot, name, digest = catalog
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=store.sha256(job_file.job.model_dump_json()),
         measurements_sha256=None,
         catalog_sha256=digest,

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from planner import assets
+from planner.outside import assets
 
 
 def test_init_writes_a_file_that_plans_as_it_stands(run_scav, tmp_path):

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from click.testing import Result
 
-from planner.measurements import Measurement
+from planner.inputs.measurements import Measurement
 
 pytest.importorskip("torch")
 

@@ -7,6 +7,7 @@ tests/terraform/test_github_steps.py runs the shell steps of the GitHub workflow
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import re
 import shutil
@@ -124,6 +125,13 @@ def test_recipes_install_scav_by_its_hash_and_look_at_the_same_places():
         ), path
         assert installs or not re.search(r"(?m)^\s*-?\s*(run: )?scav ", text), f"{path} installs no scav"
         assert set(re.findall(r"conftest\S*:\s?(v[\d.]+)", text)) <= {"v0.56.0"}, path
+
+
+def test_modules_that_a_recipe_runs_exist():
+    text = "\n".join(path.read_text() for path in RECIPES.rglob("*") if path.is_file())
+    modules = set(re.findall(r"-m (planner[\w.]*)", text))
+    assert modules
+    assert [module for module in modules if importlib.util.find_spec(module) is None] == []
 
 
 def test_the_page_names_every_recipe():

@@ -18,7 +18,7 @@ import pytest
 from click.testing import Result
 
 from planner.errors import ScavError
-from planner.runners.container_engine import BUILD_ARGUMENTS, LABEL, RUN_ARGUMENTS, Engine, find_engine
+from planner.outside.runners.container_engine import BUILD_ARGUMENTS, LABEL, RUN_ARGUMENTS, Engine, find_engine
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

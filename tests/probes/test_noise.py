@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from probes import parting  # noqa: E402
+from probes import after_steps  # noqa: E402
 from probes.noise import GradientCollector, GradientGroup, NoiseEstimate, estimate  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def test_processes_equal_micro_batches(processes: int, tmp_path: Path) -> None:
 import json, sys
 import torch.distributed as dist
 from probes.cluster import join, this_place
-from probes import parting  # noqa: E402
+from probes import after_steps  # noqa: E402
 from probes.noise import GradientCollector
 place = this_place()
 join(place)
@@ -151,8 +151,8 @@ def test_gradients_that_are_not_numbers_are_left_out() -> None:
 def test_noise_is_left_out_where_training_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch, extra: int, fits: bool
 ) -> None:
-    assert parting.has_room_for(1e18)  # no GPU here
+    assert after_steps.has_room_for(1e18)  # no GPU here
     answers = {"is_available": True, "mem_get_info": (30, 100), "memory_reserved": 70, "max_memory_allocated": 50}
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
-    assert parting.has_room_for(extra) is fits
+    assert after_steps.has_room_for(extra) is fits

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import two_nodes
 
-from planner.measurements import Measurement
+from planner.inputs.measurements import Measurement
 from planner.models.bandwidth import effective_network, moved_bytes
 
 pytest.importorskip("torch")

@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 
 from torch.distributed import HashStore
 
-from planner.measurements import Measurement
-from planner.probe_plan import LOCAL, Probe
-from planner.runners.fitting import measure_what_fits
-from planner.runners.local import LocalRunner, Script
+from planner.inputs.measurements import Measurement
+from planner.outside.runners.fitting import measure_what_fits
+from planner.outside.runners.local import LocalRunner, Script
+from planner.probing.probe_plan import LOCAL, Probe
 from probes import trial
 from probes.trial import Report, run_trial, together
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_cycle import Variant, planned_variant, run_cycle
 
-SHIM = ("-m", "planner.embedded_terraform")
+SHIM = ("-m", "planner.outside.terraform.embedded")
 ENDLESS = """\
 resource "terraform_data" "quick" {
 }

@@ -1,6 +1,6 @@
 """Terraform stopped at ten random moments of an apply: killed, and interrupted as Ctrl-C does.
 
-Killed, it loses what it was creating, and plain `apply` then fails, since the names are taken. What `planner.adopt`
+Killed, it loses what it was creating, and plain `apply` then fails, since the names are taken. What `scav adopt`
 finds and imports makes the state whole again, and destroy leaves nothing.
 """
 
@@ -24,9 +24,10 @@ from typing import Any
 import pytest
 from mock_aws import copy_workspace, plan_workspace
 
-from planner.adopt import adopting_plan
-from planner.terraform import Executable, Workspace
-from planner.terraform.process import FIRST
+from planner.outside.terraform.adopt import adopting_plan
+from planner.outside.terraform.executable import Executable
+from planner.outside.terraform.process import FIRST
+from planner.outside.terraform.workspace import Workspace
 
 WORKSPACES = 5
 KILLS_EACH = 2
@@ -34,7 +35,7 @@ ABOUT_RESOURCES = 20
 SCAV = """\
 import sys
 from pathlib import Path
-from planner.terraform import Workspace
+from planner.outside.terraform import Workspace
 workspace = Workspace(Path(sys.argv[1]))
 workspace.apply(workspace.plan(Path("run.tfplan")))
 """

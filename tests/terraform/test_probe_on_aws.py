@@ -17,8 +17,8 @@ import pytest
 from played_nodes import played_nodes
 from stand_ins import wait_until
 
-from planner.measurements import Measurement
-from planner.runners.aws.teardown import PROBES_FOLDER, leftovers
+from planner.inputs.measurements import Measurement
+from planner.outside.runners.aws.teardown import PROBES_FOLDER, leftovers
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits-cnn"
 TYPE = "g4dn.xlarge"

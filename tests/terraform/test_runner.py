@@ -1,4 +1,4 @@
-"""planner/terraform with the real program and its built-in provider: no download, no cloud, real state."""
+"""planner/outside/terraform with the real program and its built-in provider: no download, no cloud, real state."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from mock_aws import copy_workspace, plan_workspace
 
 from planner.errors import ScavError, TerraformFailed
-from planner.terraform import Executable, Progress, Workspace, fetch_version, find_executable
-from planner.terraform.events import parse_event
+from planner.outside.terraform.events import Progress, parse_event
+from planner.outside.terraform.executable import Executable, fetch_version, find_executable
+from planner.outside.terraform.workspace import Workspace
 
 THREE = """
 resource "terraform_data" "node" {

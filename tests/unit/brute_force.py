@@ -10,14 +10,14 @@ from statistics import NormalDist
 
 import numpy as np
 
-from planner.catalog import Catalog, InstanceType
-from planner.job import Job
+from planner.columns import Prediction
+from planner.inputs.catalog.tables import Catalog, InstanceType
+from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
-from planner.models.interruption.sources import SpotHistory, SpotSource
 from planner.models.memory import fits
-from planner.models.prediction import Prediction
-from planner.spot_mix import SpotMarkets, SpotTerms
+from planner.spot.mix import SpotMarkets, SpotTerms
+from planner.spot.rates.sources import SpotHistory, SpotSource
 
 
 @dataclass(frozen=True)

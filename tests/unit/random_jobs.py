@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from planner.catalog import Catalog, Gpu, InstanceType, Offer, RegionPrices, Source
-from planner.job import Job
+from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, RegionPrices, Source
+from planner.inputs.job.schema import Job
 
 REGIONS = ("us-east-1", "eu-west-1")
 

@@ -18,10 +18,10 @@ from botocore.exceptions import (
 from botocore.stub import ANY, Stubber
 from moto.server import ThreadedMotoServer
 
-from planner import assets, aws
-from planner.catalog import parse_catalog
-from planner.catalog.refresh import refresh_catalog
 from planner.errors import ScavError
+from planner.inputs.catalog.refresh import refresh_catalog
+from planner.inputs.catalog.snapshot import parse_catalog
+from planner.outside import assets, aws
 
 CATALOG = parse_catalog(assets.embedded_catalog().read_text(encoding="utf-8"), file="snapshot.json")
 TODAY = datetime.date(2026, 11, 16)

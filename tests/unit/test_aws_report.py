@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from planner.runners.aws.report import (
+from planner.outside.runners.aws.report import (
     ClusterFailed,
-    Correspondent,
     NoCapacity,
     Patience,
     Report,
+    ReportReader,
     measurements_of,
     reason_to_give_up,
 )
-from planner.runners.aws.report import status as status_of
+from planner.outside.runners.aws.report import status as status_of
 
 PATIENCE = Patience(first_node_seconds=120, first_report_seconds=600, total_seconds=1800, max_usd=5.0)
 NO_MACHINES = "We currently do not have sufficient g5.xlarge capacity. Launching EC2 instance failed."
@@ -97,8 +97,8 @@ def test_the_largest_batch_that_fitted_knows_the_smallest_that_did_not() -> None
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        (MEASURED | {"step_seconds": float("nan")}, "unusable result (step_seconds)"),
-        ({"outcome": "measured"}, "unusable result (gpu_batch, gpus_per_node, nodes, step_seconds)"),
+        (MEASURED | {"step_seconds": float("nan")}, "unusable result (step_seconds: input should be a finite number"),
+        ({"outcome": "measured"}, "unusable result (nodes: this key is required (and 3 more))"),
         ({}, "local batch None: None"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_newer_probes_measure_in_addition_is_left_out() -> None:
 
 
 class Bucket:
-    """As much of S3 and of Auto Scaling as a correspondent asks for."""
+    """As much of S3 and of Auto Scaling as a reader asks for."""
 
     def __init__(self, objects: dict[str, str], activities: list[dict[str, str]]) -> None:
         self.objects, self.activities = objects, activities
@@ -131,14 +131,14 @@ class Bucket:
         return {"Activities": self.activities}
 
 
-def correspondent(objects: dict[str, str], *codes: str) -> Correspondent:
+def reader(objects: dict[str, str], *codes: str) -> ReportReader:
     activities = [{"StatusCode": code, "Description": f"{code} {number}"} for number, code in enumerate(codes)]
     bucket = Bucket({f"run-1/{name}": text for name, text in objects.items()}, activities)
-    return Correspondent(client=lambda _service: bucket, region="r", run_id="run-1", bucket="b", group="g")
+    return ReportReader(client=lambda _service: bucket, region="r", run_id="run-1", bucket="b", group="g")
 
 
 def test_what_is_not_json_in_the_bucket_is_passed_over() -> None:
-    found = correspondent(
+    found = reader(
         {
             "heartbeats/i-1.json": '{"instance_id": "i-1", "phase": "running"}',
             "heartbeats/i-2.json": '{"instance_id": "i-2", "pha',
@@ -152,6 +152,6 @@ def test_what_is_not_json_in_the_bucket_is_passed_over() -> None:
 
 
 def test_refusals_from_before_a_node_was_started_do_not_count() -> None:
-    assert correspondent({}, "Failed", "Failed").report().refusals == ["Failed 0", "Failed 1"]
-    assert correspondent({}, "Successful", "Failed").report().refusals == []
-    assert correspondent({}, "InProgress", "Failed", "Successful", "Failed").report().refusals == ["Failed 1"]
+    assert reader({}, "Failed", "Failed").report().refusals == ["Failed 0", "Failed 1"]
+    assert reader({}, "Successful", "Failed").report().refusals == []
+    assert reader({}, "InProgress", "Failed", "Successful", "Failed").report().refusals == ["Failed 1"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.measurements import AllReduce
+from planner.inputs.measurements import AllReduce
 from planner.models.bandwidth import EffectiveNetwork, effective_network, moved_bytes
 
 SIZES = (65_536, 1_048_576, 4_000_000, 26_214_400)

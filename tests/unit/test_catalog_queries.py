@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import assets
-from planner.catalog import GpuQuery, parse_catalog, parse_gpu_query, select_instance_types
-from planner.catalog.gpu_query import Interval
-from planner.catalog.listing import list_machines, sort_listings
 from planner.errors import InputError
+from planner.inputs.catalog.gpu_query import GpuQuery, NumberRange, parse_gpu_query
+from planner.inputs.catalog.listing import list_machines, sort_listings
+from planner.inputs.catalog.selection import select_instance_types
+from planner.inputs.catalog.snapshot import parse_catalog
+from planner.outside import assets
 
 CATALOG = parse_catalog(assets.embedded_catalog().read_text(encoding="utf-8"), file="snapshot.json")
 NAMES = [name for gpu in CATALOG.gpus for name in (gpu.name, gpu.model)]
@@ -21,7 +22,7 @@ def selected(*patterns):
 
 
 def test_a_whole_query():
-    query = GpuQuery(names=("A100",), memory_gb=Interval(80, 80), count=Interval(1, 8))
+    query = GpuQuery(names=("A100",), memory_gb=NumberRange(80, 80), count=NumberRange(1, 8))
     assert parse_gpu_query("A100:80GB:1..8") == query
 
 
@@ -33,11 +34,11 @@ def test_parts_come_in_any_order(parts):
 @pytest.mark.parametrize(
     ("query", "memory", "count"),
     [
-        ("..40GB", Interval(None, 40), Interval()),
-        ("16GB..48GB", Interval(16, 48), Interval()),
-        ("16..48gb", Interval(16, 48), Interval()),
-        ("8", Interval(), Interval(8, 8)),
-        ("..4", Interval(), Interval(None, 4)),
+        ("..40GB", NumberRange(None, 40), NumberRange()),
+        ("16GB..48GB", NumberRange(16, 48), NumberRange()),
+        ("16..48gb", NumberRange(16, 48), NumberRange()),
+        ("8", NumberRange(), NumberRange(8, 8)),
+        ("..4", NumberRange(), NumberRange(None, 4)),
     ],
 )
 def test_numbers(query, memory, count):

@@ -6,9 +6,9 @@ import datetime
 
 import pytest
 
-from planner import assets
-from planner.catalog import format_catalog, parse_catalog
-from planner.catalog.refresh import Machine, RegionAnswer, network_gbps, refresh_catalog
+from planner.inputs.catalog.refresh import Machine, RegionAnswer, network_gbps, refresh_catalog
+from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
+from planner.outside import assets
 
 OLD = parse_catalog(assets.embedded_catalog().read_text(encoding="utf-8"), file="snapshot.json")
 TODAY = datetime.date(2026, 11, 16)

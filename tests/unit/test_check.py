@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.assets import load_module
-from planner.check import compare_terraform_plan, compare_values, declared_resources
 from planner.errors import InputError
-from planner.plan import Plan, parse_plan, workspace_variables
-from planner.plan.schema import CheckpointTier
+from planner.outside.assets import load_module
+from planner.plan.check import compare_terraform_plan, compare_values, declared_resources
+from planner.plan.schema import CheckpointTier, Plan, parse_plan
+from planner.plan.variables import workspace_variables
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 PLAN = parse_plan((GOLDEN / "scav.plan.json").read_text(), file="scav.plan.json")

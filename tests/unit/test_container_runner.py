@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError, ScavError
-from planner.probe_plan import LOCAL, Probe
-from planner.runners import container
-from planner.runners.container import ContainerRunner
-from planner.runners.container_engine import Engine, find_engine
-from planner.runners.local import Script
+from planner.outside.runners import container
+from planner.outside.runners.container import ContainerRunner
+from planner.outside.runners.container_engine import Engine, find_engine
+from planner.outside.runners.local import Script
+from planner.probing.probe_plan import LOCAL, Probe
 
 PROBE = Probe(LOCAL, 2, 1, 32, 1, "fp32")
 RECORD = {
@@ -48,7 +48,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
     (folder / "podman").chmod(0o755)
     (tmp_path / "record.json").write_text(json.dumps(RECORD))
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    monkeypatch.setattr("planner.runners.container_engine.ENGINES", ("podman",))
+    monkeypatch.setattr("planner.outside.runners.container_engine.ENGINES", ("podman",))
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("RECORD", str(tmp_path / "record.json"))
     return lambda: (tmp_path / "calls").read_text().splitlines()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.convergence import ConvergenceModel
+from planner.columns import Quantiles
 from planner.models.convergence.laws import BELIEF, laws
-from planner.models.prediction import Quantiles
+from planner.models.convergence.model import ConvergenceModel
 
 batches = st.integers(1, 1 << 24)
 points = st.lists(st.tuples(batches.map(float), st.floats(1e3, 1e12)), min_size=1, max_size=8)

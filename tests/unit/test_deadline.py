@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner.errors import InputError
-from planner.models.deadline.baselines import greedy, on_demand_only, uniform_progress
-from planner.models.deadline.dynamic_program import market_chain, solve
-from planner.models.deadline.grid import with_more_work
-from planner.models.deadline.omniscient import omniscient_cost
-from planner.models.deadline.table import STATES, PolicyTable, decide_each
-from planner.models.deadline.world import IDLE, ON_DEMAND, SPOT, Moment, World, act
-from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.process import AGES, cumulative_hazard
+from planner.spot.deadline.baselines import greedy, on_demand_only, uniform_progress
+from planner.spot.deadline.dynamic_program import market_chain, solve
+from planner.spot.deadline.grid import with_more_work
+from planner.spot.deadline.omniscient import omniscient_cost
+from planner.spot.deadline.table import STATES, PolicyTable, decide_each
+from planner.spot.deadline.world import IDLE, ON_DEMAND, SPOT, Moment, World, act
+from planner.spot.rates.pooled import POOLED
+from planner.spot.rates.process import AGES, cumulative_hazard
 
 WORLD = World(work_hours=4.0, spot_share=0.4)
 NO_ROLLBACK = World(work_hours=4.0, spot_share=0.4, interval_hours=1e-6)
@@ -146,10 +146,12 @@ def test_a_run_that_is_late_pays_for_a_restart_only_if_it_has_to_start() -> None
 
 def test_a_policy_that_is_told_more_work_than_there_is_goes_on_demand_earlier_but_ends_when_it_is_done() -> None:
     up = np.zeros((1, STEPS), bool)
-    knows, told = (act(WORLD, TABLE.decide, up, np.zeros(1), 7.0, seed=0, told_work_hours=work) for work in (None, 5.0))
+    knows, told = (
+        act(WORLD, TABLE.decide, up, np.zeros(1), 7.0, seed=0, assumed_work_hours=work) for work in (None, 5.0)
+    )
     assert told.hours[0] == pytest.approx(knows.hours[0] - 1.0, abs=0.11)
     assert told.cost == pytest.approx(knows.cost)
-    truth = act(WORLD, TABLE.decide, up, np.zeros(1), 7.0, seed=0, told_work_hours=4.0)
+    truth = act(WORLD, TABLE.decide, up, np.zeros(1), 7.0, seed=0, assumed_work_hours=4.0)
     assert truth.hours == pytest.approx(knows.hours)
 
 

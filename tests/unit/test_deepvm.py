@@ -13,27 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError, NoFeasiblePlan
-from planner.models.deepvm import (
-    EVERY_ARCHITECTURE,
-    CheckpointCosts,
-    Cluster,
-    CpuType,
-    GpuType,
-    Limits,
-    MeasuredScaling,
-    Quota,
-    Scaling,
-    cost_first,
-    enumerate_clusters,
-    fit_scaling,
-    performance_first,
-    ranked,
-    recommend,
-    saturation_nodes,
-    score,
-)
-from planner.models.deepvm.program import solve
-from planner.models.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
+from planner.search.deepvm.clusters import enumerate_clusters, ranked
+from planner.search.deepvm.inputs import EVERY_ARCHITECTURE, Cluster, CpuType, GpuType, Limits, Quota, saturation_nodes
+from planner.search.deepvm.policies import cost_first, performance_first, recommend
+from planner.search.deepvm.program import solve
+from planner.search.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
+from planner.search.deepvm.scaling import Scaling, fit_scaling
+from planner.search.deepvm.scoring import CheckpointCosts, MeasuredScaling, score
 
 GPU = {gpu.name: gpu for gpu in GPU_TYPES}
 CPU = {cpu.name: cpu for cpu in CPU_TYPES}

@@ -10,21 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.catalog import Catalog
-from planner.deepvm_choice import MEMORY_TYPES, DeepVm, Rental
 from planner.errors import InputError, NoFeasiblePlan
-from planner.job import Job, JobFile
+from planner.inputs.catalog.tables import Catalog
+from planner.inputs.job.parse import JobFile
+from planner.inputs.job.schema import Job
+from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.configurations import Configurations
-from planner.models.deepvm import enumerate_clusters, ranked, recommend
-from planner.models.deepvm.program import solve
-from planner.models.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
-from planner.plan import Plan, PlanInputs, format_plan, look_out, parse_plan, workspace_variables
-from planner.plan.account import STOP_SLACK_HOURS
+from planner.outside.store import load_catalog
 from planner.plan.deepvm import make_deepvm_plan
-from planner.plan.schema import Inputs
-from planner.review import cost_markdown, plan_text
-from planner.search import evaluate
-from planner.store import load_catalog
+from planner.plan.review.markdown import cost_markdown
+from planner.plan.review.text import plan_text
+from planner.plan.schema import Plan, format_plan, parse_plan
+from planner.plan.variables import workspace_variables
+from planner.search.deepvm.clusters import enumerate_clusters, ranked
+from planner.search.deepvm.policies import recommend
+from planner.search.deepvm.program import solve
+from planner.search.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
+from planner.search.deepvm.rental import MEMORY_TYPES, DeepVm, Rental
+from planner.search.every_candidate import evaluate
+from planner.search.pricing import STOP_SLACK_HOURS
+from planner.search.survey import take_survey
 
 REAL, _, DIGEST = load_catalog(None, beside=Path("nowhere"))
 PUBLISHED = {gpu.name: gpu for gpu in GPU_TYPES}
@@ -104,7 +109,7 @@ def paper_catalog() -> Catalog:
 def inputs_for(catalog: Catalog = REAL, workload: dict[str, Any] | None = None, **constraints: Any) -> PlanInputs:
     limits = {"nodes": "1..32", "quotas": QUOTAS, "instance_types": ["g*.xlarge"], **constraints}
     job = Job.model_validate({"name": "job", "workload": WORKLOAD | (workload or {}), "constraints": limits})
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=DIGEST,
         measurements_sha256=None,
         catalog_sha256=DIGEST,
@@ -116,19 +121,19 @@ def inputs_for(catalog: Catalog = REAL, workload: dict[str, Any] | None = None, 
 
 
 def deepvm_on(inputs: PlanInputs, **options: Any) -> DeepVm:
-    outlook = look_out(inputs)
+    survey = take_survey(inputs)
     return DeepVm(
         job=inputs.job_file.job,
         catalog=inputs.catalog,
-        kinds=outlook.kinds,
-        regions=outlook.regions,
-        predictors=outlook.predictors,
+        instance_types=survey.instance_types,
+        regions=survey.regions,
+        predictors=survey.predictors,
         **options,
     )
 
 
 def planned(inputs: PlanInputs, hourly_usd: float = 3.0, **options: Any) -> Plan:
-    return make_deepvm_plan(inputs, look_out(inputs), hourly_usd, **options)
+    return make_deepvm_plan(inputs, take_survey(inputs), hourly_usd, **options)
 
 
 def described(rentals: list[Rental]) -> list[tuple[str, float]]:
@@ -265,7 +270,7 @@ PLAN = planned(REAL_INPUTS)
 
 
 def test_hours_are_those_that_scav_estimates_for_this_cluster_and_batch():
-    outlook = look_out(REAL_INPUTS)
+    survey = take_survey(REAL_INPUTS)
     deepvm = deepvm_on(REAL_INPUTS)
     rental = deepvm.rentals(3.0, 1)[0]
     row = deepvm.candidate(rental)
@@ -278,7 +283,7 @@ def test_hours_are_those_that_scav_estimates_for_this_cluster_and_batch():
         gpu_batch=columns[1],
         accumulation_steps=columns[2],
     )
-    (own,) = evaluate(REAL_INPUTS.job_file.job, REAL, same, ("us-east-1",), outlook.predictors, "spot", base=0)
+    (own,) = evaluate(REAL_INPUTS.job_file.job, REAL, same, ("us-east-1",), survey.predictors, "spot", base=0)
     memory_usd = row.hourly_usd - own.hourly_usd
     assert rental.cluster.cpu is not None
     assert memory_usd > rental.cluster.cpu_nodes * rental.cluster.cpu.on_demand_usd  # its volume, too

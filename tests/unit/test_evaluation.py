@@ -9,18 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.catalog import Catalog
-from planner.evaluation import accuracy_limits, cross_validated_error, error_table, further_probe, hold_out
-from planner.evaluation.leave_out import HeldOut, Refits, left_out_sets
-from planner.job import JobFile
-from planner.measurements import Measurement
+from planner.columns import Quantiles
+from planner.inputs.catalog.tables import Catalog
+from planner.inputs.job.parse import JobFile
+from planner.inputs.measurements import Measurement
+from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.configurations import Configurations
-from planner.models.prediction import Quantiles
-from planner.models.step_time import StepTimeModel
-from planner.plan import Outlook, PlanInputs, choose_candidate, look_out, make_plan, wording
-from planner.plan.schema import Inputs
-from planner.pricing import Candidate
-from planner.store import load_catalog, load_job
+from planner.models.step_time.model import StepTimeModel
+from planner.outside.store import load_catalog, load_job
+from planner.plan import wording
+from planner.plan.build import make_plan
+from planner.probing.further_probe import further_probe
+from planner.probing.leave_out import HeldOut, cross_validated_error, error_table, hold_out, left_out_sets
+from planner.probing.limits import accuracy_limits
+from planner.search.decision import choose_candidate
+from planner.search.pricing import Candidate
+from planner.search.survey import Survey, take_survey
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "resnet50-imagenet"
 CATALOG: Catalog = load_catalog(None, beside=Path("nowhere"))[0]
@@ -55,9 +59,9 @@ def fitted(rows: Sequence[Measurement] = PROBES) -> StepTimeModel:
     return StepTimeModel(JOB.workload, CATALOG).fit(rows)
 
 
-def outlook_of(rows: Sequence[Measurement], job_file: JobFile = JOB_FILE) -> tuple[PlanInputs, Outlook]:
+def outlook_of(rows: Sequence[Measurement], job_file: JobFile = JOB_FILE) -> tuple[PlanInputs, Survey]:
     digest = "0" * 64
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=digest,
         measurements_sha256=None,
         catalog_sha256=digest,
@@ -65,7 +69,7 @@ def outlook_of(rows: Sequence[Measurement], job_file: JobFile = JOB_FILE) -> tup
         catalog_date=CATALOG.date,
     )
     inputs = PlanInputs(job_file=job_file, catalog=CATALOG, measurements=tuple(rows), provenance=provenance)
-    return inputs, look_out(inputs)
+    return inputs, take_survey(inputs)
 
 
 class TestLeavingOut:
@@ -73,17 +77,12 @@ class TestLeavingOut:
     def test_a_refit_is_the_model_without_that_probe(self, left_out: int) -> None:
         gone = PROBES[left_out]
         kind = CATALOG.instance_type_by_name[gone.instance_type]
-        one = Configurations(
-            instance_type=kind,
-            gpu=CATALOG.gpu_of(kind),
-            nodes=np.array([gone.nodes]),
-            gpu_batch=np.array([gone.gpu_batch]),
-            accumulation_steps=np.array([1]),
-        )
+        one = Configurations.of(CATALOG, kind, nodes=gone.nodes, gpu_batch=gone.gpu_batch)
         expected = fitted([row for row in PROBES if row is not gone]).predict(one)
         model = fitted()
-        table = model.rows_[kind.name].placements.table()[:, [0, 3]].tolist()
-        found = Refits(model).predict(kind.name, np.array([table.index([gone.nodes, gone.gpu_batch])]))
+        rows = model.rows_[kind.name]
+        kept = (rows.placements.nodes != gone.nodes) | (rows.placements.gpu_batch != gone.gpu_batch)
+        found = model.with_rows(kind.name, rows.at(kept)).predict(one)
         assert found.p50 == pytest.approx(expected.p50, rel=1e-3)
         assert found.p95 == pytest.approx(expected.p95, rel=1e-3)
 
@@ -168,9 +167,9 @@ def test_fitting_four_times_the_rows_takes_far_less_than_sixteen_times_as_long()
 class TestFurtherProbe:
     def test_is_small_enough_to_rent_for_measuring_and_was_not_measured(self) -> None:
         for count in (0, 1, 3, 7):
-            inputs, outlook = outlook_of(PROBES[:count])
-            choice, *_ = choose_candidate(inputs, outlook)
-            found = further_probe(JOB, CATALOG, outlook.models, outlook.found.finalists, choice)
+            inputs, survey = outlook_of(PROBES[:count])
+            choice, *_ = choose_candidate(inputs, survey)
+            found = further_probe(JOB, CATALOG, survey.models, survey.found.finalists, choice)
             assert found is not None
             assert found.nodes <= 4
             assert found.gain_usd >= 0
@@ -178,13 +177,13 @@ class TestFurtherProbe:
             assert (found.instance_type, found.nodes, found.gpu_batch) not in known
 
     def test_costs_at_least_the_start_of_its_cluster(self) -> None:
-        inputs, outlook = outlook_of(PROBES)
-        choice, *_ = choose_candidate(inputs, outlook)
-        found = further_probe(JOB, CATALOG, outlook.models, outlook.found.finalists, choice)
+        inputs, survey = outlook_of(PROBES)
+        choice, *_ = choose_candidate(inputs, survey)
+        found = further_probe(JOB, CATALOG, survey.models, survey.found.finalists, choice)
         assert found is not None
         offers = CATALOG.offers_by_type[found.instance_type]
         hourly = found.nodes * min(offer.on_demand_usd or 0.0 for offer in offers if offer.region == choice.region)
-        assert found.price_usd > hourly * outlook.models.overheads.startup_seconds / 3600
+        assert found.price_usd > hourly * survey.models.overheads.startup_seconds / 3600
 
     @pytest.mark.parametrize(("samples", "worthwhile"), [(1e5, False), (1e10, True)])
     def test_a_small_job_is_not_worth_a_probe_and_a_large_one_is(self, samples: float, worthwhile: bool) -> None:
@@ -193,38 +192,38 @@ class TestFurtherProbe:
         target = job_file.job.workload.target.model_copy(update={"samples": samples, "epochs": None})
         workload = job_file.job.workload.model_copy(update={"target": target})
         job = job_file.job.model_copy(update={"workload": workload})
-        inputs, outlook = outlook_of((), JobFile(job=job, file=job_file.file, lines=job_file.lines))
-        choice, *_ = choose_candidate(inputs, outlook)
-        found = further_probe(job, CATALOG, outlook.models, outlook.found.finalists, choice)
+        inputs, survey = outlook_of((), JobFile(job=job, file=job_file.file, lines=job_file.lines))
+        choice, *_ = choose_candidate(inputs, survey)
+        found = further_probe(job, CATALOG, survey.models, survey.found.finalists, choice)
         assert (found is not None and found.repays) is worthwhile
 
     def test_nothing_to_compare_with_is_nothing_to_probe(self) -> None:
-        inputs, outlook = outlook_of(())
-        choice, *_ = choose_candidate(inputs, outlook)
-        assert further_probe(JOB, CATALOG, outlook.models, [choice], choice) is None
+        inputs, survey = outlook_of(())
+        choice, *_ = choose_candidate(inputs, survey)
+        assert further_probe(JOB, CATALOG, survey.models, [choice], choice) is None
 
 
 class TestPlan:
     def test_carries_the_error_of_left_out_probes_from_three_on(self) -> None:
         for count, known in ((2, False), (5, True)):
-            inputs, outlook = outlook_of(PROBES[:count])
-            error = make_plan(inputs, outlook).evidence.cross_validated_error
+            inputs, survey = outlook_of(PROBES[:count])
+            error = make_plan(inputs, survey).evidence.cross_validated_error
             assert (error is not None) is known
-        assert error == pytest.approx(cross_validated_error(outlook.models.step_time), rel=1e-4)
+        assert error == pytest.approx(cross_validated_error(survey.models.step_time), rel=1e-4)
 
     def test_says_what_a_probe_would_be_worth(self) -> None:
-        inputs, outlook = outlook_of(())
-        choice, *_ = choose_candidate(inputs, outlook)
-        found = further_probe(JOB, CATALOG, outlook.models, outlook.found.finalists, choice)
+        inputs, survey = outlook_of(())
+        choice, *_ = choose_candidate(inputs, survey)
+        found = further_probe(JOB, CATALOG, survey.models, survey.found.finalists, choice)
         assert found is not None
-        statement = make_plan(inputs, outlook).evidence.statement
+        statement = make_plan(inputs, survey).evidence.statement
         assert (" is expected to save $" in statement) is found.repays
 
     def test_an_objective_in_hours_is_saved_in_hours(self) -> None:
         job_file = load_job(EXAMPLE, {"instance_types": ["*"], "objective": "time", "budget": "$100000"})
-        inputs, outlook = outlook_of((), job_file)
-        choice, *_ = choose_candidate(inputs, outlook)
-        found = further_probe(job_file.job, CATALOG, outlook.models, outlook.found.finalists, choice)
+        inputs, survey = outlook_of((), job_file)
+        choice, *_ = choose_candidate(inputs, survey)
+        found = further_probe(job_file.job, CATALOG, survey.models, survey.found.finalists, choice)
         assert found is not None
         assert found.gain_usd == pytest.approx(found.gain * choice.usd.p50)
         assert wording.worth(found, first=True).rstrip(")").endswith(" % of the hours")
@@ -236,9 +235,9 @@ class TestPlan:
         preferred = set()
         for slower in np.geomspace(0.5, 4.0, 13):
             rows = [probe(1, row.gpu_batch, row.step_seconds * float(slower), TYPES[1]) for row in PROBES[:3]]
-            inputs, outlook = outlook_of(rows, job_file)
-            choice, *_ = choose_candidate(inputs, outlook)
-            likely = min(outlook.found.finalists, key=lambda row: row.usd.p50)
+            inputs, survey = outlook_of(rows, job_file)
+            choice, *_ = choose_candidate(inputs, survey)
+            likely = min(survey.found.finalists, key=lambda row: row.usd.p50)
             preferred.add((choice.instance_type, likely.instance_type))
         assert ("g6.12xlarge", "g5.12xlarge") in preferred  # close: the measured one
         assert ("g5.12xlarge", "g5.12xlarge") in preferred  # clearly better: the unknown one
@@ -247,8 +246,8 @@ class TestPlan:
 
 class TestLimits:
     def limits(self, rows: Sequence[Measurement], choice: Candidate | None = None) -> str:
-        _, outlook = outlook_of(rows)
-        return "\n".join(accuracy_limits(JOB, outlook.models, choice, convergence="from a wide prior", batch=1024))
+        _, survey = outlook_of(rows)
+        return "\n".join(accuracy_limits(JOB, survey.models, choice, convergence="from a wide prior", batch=1024))
 
     def test_without_probes_names_the_data_sheets(self) -> None:
         assert "no probe yet: step times are the data sheets'" in self.limits(())

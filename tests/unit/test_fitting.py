@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from planner.errors import OutOfMemory, ScavError
-from planner.measurements import Measurement
-from planner.probe_plan import LOCAL, Probe
-from planner.runners.fitting import measure_what_fits
+from planner.inputs.measurements import Measurement
+from planner.outside.runners.fitting import measure_what_fits
+from planner.probing.probe_plan import LOCAL, Probe
 
 
 def probe(batch: int, workers: int = 1) -> Probe:

@@ -8,31 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.models.interruption import (
-    SpotBurden,
-    SpotRates,
-    checkpoint_interval_seconds,
-    expected_losses,
-    spot_slowdown,
-)
-from planner.models.interruption.advisor import process_for_class
-from planner.models.interruption.checkpoints import intervals_seconds, saved_in_notice
-from planner.models.interruption.gang import IndependentNodes, gang_chain
-from planner.models.interruption.history import process_from_trace
-from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.pooling import pooled_process
-from planner.models.interruption.process import (
-    AGES,
-    SpotProcess,
-    cumulative_hazard,
-    hours_at_hazard,
-    mean_hours,
-    moments_by_row,
-)
-from planner.models.interruption.sources import SpotSource
-from planner.models.interruption.traces import Trace, parse_trace
-from planner.models.spot_runs.monte_carlo import simulate
-from planner.models.spot_runs.work import SpotWork
+from planner.inputs.traces import Trace, parse_trace
+from planner.models.checkpoints import checkpoint_interval_seconds, intervals_seconds, saved_in_notice
+from planner.spot.rates.gang import IndependentNodes, gang_chain
+from planner.spot.rates.history import process_from_trace
+from planner.spot.rates.interruption_classes import process_for_class
+from planner.spot.rates.pooled import POOLED
+from planner.spot.rates.pooling import pooled_process
+from planner.spot.rates.process import AGES, SpotProcess, cumulative_hazard, hours_at_hazard, mean_hours, moments_by_row
+from planner.spot.rates.sources import SpotSource
+from planner.spot.runs.monte_carlo import simulate
+from planner.spot.runs.work import SpotWork
+from planner.spot.slowdown import SpotBurden, SpotRates, expected_losses, spot_slowdown
 
 rates = st.lists(st.floats(0.01, 5.0), min_size=AGES, max_size=AGES).map(np.array)
 scales = st.floats(0.05, 4.0)
@@ -73,7 +60,7 @@ class TestTraces:
     @given(st.lists(st.integers(0, 4), min_size=2, max_size=50))
     def test_runs_tile_the_recording(self, counts: list[int]) -> None:
         trace = parse_trace("zone", document(counts))
-        runs = trace.runs(1)
+        runs = trace.stretches(1)
         assert runs.begin_hours[0] == 0
         assert runs.end_hours[-1] == pytest.approx(trace.hours)
         assert runs.end_hours[:-1] == pytest.approx(runs.begin_hours[1:])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.job import Job
+from planner.inputs.job.schema import Job
 
 PAGE = Path(__file__).parents[2] / "docs" / "job-file.md"
 START = "<!-- keys: written by `pytest --update-golden` -->\n"

@@ -14,14 +14,11 @@ from planner.cli import COMMANDS
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = sorted((REPOSITORY / "planner").rglob("*.py"))
 
-# Each imports only those left of it, and itself.
-CORE = (
-    *("errors", "contract", "units", "catalog", "job", "measurements", "probe_plan"),
-    *("models", "next_probe", "simulation", "candidates", "spot_mix", "pricing", "search", "deepvm_choice"),
-    "evaluation",
-    *("plan", "probe_clusters", "forecast", "fit_report", "review", "check"),
-)
-SHELL = ("render", "assets", "store", "aws", "terraform", "embedded_terraform", "adopt", "runners", "doctor", "cli")
+# Each room imports only those left of it, and itself; what stands beside them is for all.
+ROOMS = ("inputs", "models", "spot", "search", "probing", "plan", "outside", "cli")
+CORE = ROOMS[: ROOMS.index("outside")]
+BESIDE = ("errors", "units", "contract", "columns")
+PACKAGE = ("__init__", "__main__")
 IMPURE_MODULES = {
     *("os", "pathlib", "time", "random", "socket", "subprocess", "shutil", "tempfile", "io", "sys", "secrets", "uuid"),
     *("boto3", "botocore", "requests", "urllib", "http", "threading", "multiprocessing", "logging", "locale"),
@@ -31,8 +28,8 @@ IMPURE_METHODS = {"now", "utcnow", "today", "read_text", "write_text", "read_byt
 MOST_LINES = 400
 
 
-def layer_of(path: Path) -> str:
-    """`planner/models/memory.py` belongs to models; the package's own files belong to none."""
+def room_of(path: Path) -> str:
+    """`planner/models/memory.py` is in models; `planner/units.py` stands beside the rooms, under its own name."""
     return path.relative_to(REPOSITORY / "planner").with_suffix("").parts[0]
 
 
@@ -47,10 +44,42 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"planner.{a.name}" if whole else str(node.module), node.lineno) for a in node.names)
 
 
-def imported_layers(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def imported_rooms(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for module, line in imports(tree):
         if module.startswith("planner.") and module != "planner.__version__":
             yield module.split(".")[1], line
+
+
+def exports(package: str) -> set[str]:
+    """The names in a package's `__all__`."""
+    tree = parsed(REPOSITORY.joinpath(*package.split("."), "__init__.py"))
+    assigned = [
+        node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return set(ast.literal_eval(assigned[0].value)) if assigned else set()
+
+
+def is_door(module: str) -> bool:
+    """Whether other rooms may import from here: a room itself, or a module that the shell exports."""
+    parts = module.split(".")
+    if parts[:2] == ["planner", "outside"]:
+        return len(parts) == 2 or (len(parts) == 3 and parts[2] in exports("planner.outside"))
+    return len(parts) == 2
+
+
+def around_the_door(tree: ast.AST, room: str) -> Iterator[str]:
+    """Imports from other rooms that do not go through what these export."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("planner."):
+            continue
+        module = str(node.module)
+        if module.split(".")[1] in {room, *BESIDE}:
+            continue
+        if not is_door(module):
+            yield f"line {node.lineno} imports from {module}"
+        elif REPOSITORY.joinpath(*module.split(".")).is_dir():
+            hidden = {alias.name for alias in node.names} - exports(module)
+            yield from (f"line {node.lineno}: {module} does not export {name}" for name in sorted(hidden))
 
 
 def impurities(tree: ast.AST) -> Iterator[str]:
@@ -85,33 +114,57 @@ def parsed(path: Path) -> ast.Module:
 
 
 def core_files() -> list[Path]:
-    return [path for path in SOURCES if layer_of(path) in CORE]
+    return [path for path in SOURCES if room_of(path) in {*CORE, *BESIDE}]
 
 
 def names(paths: list[Path]) -> list[str]:
     return [path.relative_to(REPOSITORY).as_posix() for path in paths]
 
 
-def test_every_module_has_a_layer():
-    unknown = {layer_of(path) for path in SOURCES} - {*CORE, *SHELL, "__init__", "__main__"}
-    assert not unknown, f"say in CORE or SHELL where {', '.join(sorted(unknown))} stands"
+def test_the_package_holds_rooms_and_what_all_of_them_use():
+    entries = {path.stem for path in (REPOSITORY / "planner").iterdir() if path.name not in {"__pycache__", "py.typed"}}
+    assert entries == {*ROOMS, *BESIDE, *PACKAGE}
 
 
-@pytest.mark.parametrize("path", core_files(), ids=names(core_files()))
-def test_core_imports_only_what_stands_left_of_it(path):
-    allowed = CORE[: CORE.index(layer_of(path)) + 1]
-    wrong = [f"line {line} imports {layer}" for layer, line in imported_layers(parsed(path)) if layer not in allowed]
+@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
+def test_a_room_imports_only_what_stands_left_of_it(path):
+    room = room_of(path)
+    if room in PACKAGE:
+        return
+    left = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else ()
+    wrong = [
+        f"line {line} imports {found}" for found, line in imported_rooms(parsed(path)) if found not in {*left, *BESIDE}
+    ]
     assert not wrong
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
+def test_rooms_meet_only_through_what_they_export(path):
+    if room_of(path) not in PACKAGE:
+        assert list(around_the_door(parsed(path), room_of(path))) == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_it_is_for(room):
+    assert ast.get_docstring(parsed(REPOSITORY / "planner" / room / "__init__.py"))
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_a_room_exports_only_what_another_room_uses(room):
+    used = {
+        alias.name
+        for path in SOURCES
+        if room_of(path) != room
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module == f"planner.{room}"
+        for alias in node.names
+    }
+    assert exports(f"planner.{room}") == used
 
 
 @pytest.mark.parametrize("path", core_files(), ids=names(core_files()))
 def test_core_has_no_clock_network_environment_or_files(path):
     assert list(impurities(parsed(path))) == []
-
-
-def test_only_the_command_line_imports_the_command_line():
-    others = [path for path in SOURCES if layer_of(path) not in {"cli", "__main__"}]
-    assert [path for path in others if "cli" in {layer for layer, _ in imported_layers(parsed(path))}] == []
 
 
 def test_probes_never_import_the_planner():
@@ -153,13 +206,29 @@ def test_no_file_outgrows_one_idea(folder):
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("from planner import store", "store"),
-        ("import planner.store", "store"),
-        ("def f():\n    from planner.store import load_text", "store"),
+        ("from planner import models", "models"),
+        ("import planner.models", "models"),
+        ("def f():\n    from planner.models.memory import fits", "models"),
     ],
 )
 def test_an_import_in_any_disguise_is_seen(source, found):
-    assert [layer for layer, _ in imported_layers(ast.parse(source))] == [found]
+    assert [room for room, _ in imported_rooms(ast.parse(source))] == [found]
+
+
+@pytest.mark.parametrize(
+    ("source", "allowed"),
+    [
+        ("from planner.models import Configurations", True),
+        ("from planner.models import matern", False),
+        ("from planner.models.memory import fits", False),
+        ("from planner.outside import store", True),
+        ("from planner.outside.store import load_text", True),
+        ("from planner.outside.terraform.process import Ended", False),
+        ("from planner.units import format_usd", True),
+    ],
+)
+def test_an_import_around_the_door_is_seen(source, allowed):
+    assert (list(around_the_door(ast.parse(source), "cli")) == []) is allowed
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.catalog import Catalog, InstanceType
-from planner.job import Job
-from planner.measurements import Measurement
+from planner.columns import Prediction, Quantiles
+from planner.inputs.catalog.tables import Catalog, InstanceType
+from planner.inputs.job.schema import Job
+from planner.inputs.measurements import Measurement
+from planner.models.checkpoints import checkpoint_interval_seconds
 from planner.models.configurations import Configurations
-from planner.models.convergence import ConvergenceModel
-from planner.models.interruption import checkpoint_interval_seconds
+from planner.models.convergence.model import ConvergenceModel
 from planner.models.memory import fits
 from planner.models.overheads import run_overheads
-from planner.models.prediction import Prediction, Quantiles
-from planner.models.step_time import StepTimeModel
-from planner.store import load_catalog, load_job
+from planner.models.step_time.model import StepTimeModel
+from planner.outside.store import load_catalog, load_job
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "resnet50-imagenet"
 CATALOG: Catalog = load_catalog(None, beside=Path("nowhere"))[0]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.next_probe import (
+from planner.probing.next_probe import (
     MOST_PROBES,
     Belief,
     ProbeSpace,

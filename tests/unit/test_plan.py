@@ -10,11 +10,14 @@ import jsonschema
 import pytest
 
 from planner.errors import InputError, NoFeasiblePlan
-from planner.measurements import Measurement
-from planner.plan import Plan, PlanInputs, format_plan, make_plan, parse_plan
-from planner.plan.schema import Inputs
-from planner.review import Cost, cost_markdown, exceeded, plan_text, review_cost, review_text
-from planner.store import load_catalog, load_job
+from planner.inputs.measurements import Measurement
+from planner.inputs.plan_inputs import PlanInputs, Provenance
+from planner.outside.store import load_catalog, load_job
+from planner.plan.build import make_plan
+from planner.plan.review.cost import Cost, exceeded, review_cost
+from planner.plan.review.markdown import cost_markdown
+from planner.plan.review.text import plan_text, review_text
+from planner.plan.schema import Plan, format_plan, parse_plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -22,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def plan_example(name: str = "resnet50-imagenet", measurements: tuple[Measurement, ...] = (), **overrides: Any) -> Plan:
     job_file = load_job(EXAMPLES / name, overrides)
     catalog, catalog_name, digest = load_catalog(None, beside=EXAMPLES)
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=digest,
         measurements_sha256=None,
         catalog_sha256=digest,

@@ -7,7 +7,7 @@ import pytest
 from test_step_time_laws import KIND, PROBES, fitted, predict, probe, width
 
 from planner.errors import InputError
-from planner.measurements import parse_measurements
+from planner.inputs.measurements import parse_measurements
 from planner.models.step_time.rows import Placements, measured_rows
 
 CLEAN = predict(fitted(), [1, 4], [64, 64])
@@ -25,7 +25,7 @@ def test_impossible_seconds_are_refused_with_their_line(seconds: str) -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan, np.inf])
 def test_columns_refuse_them_too(seconds: float) -> None:
     one = np.array([1])
-    placement = Placements.of(nodes=one, workers=one, widest=one, gpu_batch=one)
+    placement = Placements.of(nodes=one, workers=one, most_per_node=one, gpu_batch=one)
     with pytest.raises(ValueError, match="positive"):
         measured_rows(placement, np.array([seconds]), None)
 

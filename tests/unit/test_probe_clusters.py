@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from planner.catalog import Catalog
 from planner.errors import InputError
-from planner.measurements import Measurement
-from planner.plan import PlanInputs, look_out
-from planner.plan.schema import Inputs
-from planner.probe_clusters import (
+from planner.inputs.catalog.tables import Catalog
+from planner.inputs.measurements import Measurement
+from planner.inputs.plan_inputs import PlanInputs, Provenance
+from planner.outside.store import load_catalog, load_job
+from planner.probing.probe_clusters import (
     NODE_COUNTS,
     ProbeCluster,
     missing_answers,
@@ -22,14 +22,14 @@ from planner.probe_clusters import (
     still_to_measure,
     sweep_command,
 )
-from planner.store import load_catalog, load_job
+from planner.search.survey import take_survey
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def example_inputs(name: str, **overrides: Any) -> PlanInputs:
     catalog, catalog_name, digest = load_catalog(None, beside=EXAMPLES)
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=digest,
         measurements_sha256=None,
         catalog_sha256=digest,
@@ -42,7 +42,7 @@ def example_inputs(name: str, **overrides: Any) -> PlanInputs:
 
 def clusters_of(name: str, *, spot: bool = False, seconds: float | None = None, **overrides: Any) -> list[ProbeCluster]:
     inputs = example_inputs(name, **overrides)
-    return probe_clusters(inputs, look_out(inputs), node_counts=NODE_COUNTS, spot=spot, longest_seconds=seconds)
+    return probe_clusters(inputs, take_survey(inputs), node_counts=NODE_COUNTS, spot=spot, longest_seconds=seconds)
 
 
 RESNET = clusters_of("resnet50-imagenet")
@@ -97,7 +97,7 @@ def test_what_was_begun_is_finished_before_anything_new() -> None:
     other = next(name for name in ("g4dn.12xlarge", "g5.12xlarge") if name not in {c.instance_type for c in RESNET})
     row = measured(RESNET[0]._replace(instance_type=other, gpus_per_node=4), 64)
     begun = replace(inputs, measurements=(row,))
-    found = probe_clusters(begun, look_out(begun), node_counts=NODE_COUNTS, spot=False)
+    found = probe_clusters(begun, take_survey(begun), node_counts=NODE_COUNTS, spot=False)
     assert other in {cluster.instance_type for cluster in found}
 
 
@@ -138,7 +138,7 @@ def test_a_cap_below_the_cheapest_is_refused_by_its_price() -> None:
 def test_what_a_probing_cluster_cannot_be_is_refused(nodes: tuple[int, ...], seconds: float, key: str) -> None:
     inputs = example_inputs("digits-cnn")
     with pytest.raises(InputError, match=key):
-        probe_clusters(inputs, look_out(inputs), node_counts=nodes, spot=False, longest_seconds=seconds)
+        probe_clusters(inputs, take_survey(inputs), node_counts=nodes, spot=False, longest_seconds=seconds)
 
 
 def test_nodes_run_the_job_s_own_command_once_per_batch() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.measurements import GradientNoise, Measurement, measured_noise_scale
-from planner.probe_plan import LOCAL, Probe, container_probes, local_probes, missing
-from planner.store import load_job
+from planner.inputs.measurements import GradientNoise, Measurement, measured_noise_scale
+from planner.outside.store import load_job
+from planner.probing.probe_plan import LOCAL, Probe, container_probes, local_probes, missing
 
 JOB = load_job(Path(__file__).parents[2] / "examples" / "digits-cnn", {}).job
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from planner.aws import Access
 from planner.errors import AwsFailed, ScavError, TerraformInterrupted
-from planner.measurements import Measurement
-from planner.probe_clusters import ProbeCluster
-from planner.runners.aws import cluster as cluster_module
-from planner.runners.aws import teardown
-from planner.runners.aws.cluster import IDENTITY_FILE, ClusterRunner, Identity, Outcome
-from planner.runners.aws.interrupts import Interrupted, Interrupts
-from planner.runners.aws.report import ClusterFailed, Report
-from planner.terraform import Output, PlanFile
+from planner.inputs.measurements import Measurement
+from planner.outside.aws import Access
+from planner.outside.runners.aws import cluster as cluster_module
+from planner.outside.runners.aws import teardown
+from planner.outside.runners.aws.cluster import IDENTITY_FILE, ClusterRunner, Identity, ProbingOutcome
+from planner.outside.runners.aws.interrupts import Interrupted, Interrupts
+from planner.outside.runners.aws.report import ClusterFailed, Report
+from planner.outside.terraform.workspace import Output, PlanFile
+from planner.probing.probe_clusters import ProbeCluster
 
 CLUSTER = ProbeCluster(
     instance_type="g5.xlarge",
@@ -118,7 +118,7 @@ class Scene:
             poll_seconds=0.0,
         )
 
-    def run(self, max_usd: float = 5.0) -> Outcome:
+    def run(self, max_usd: float = 5.0) -> ProbingOutcome:
         return self.runner.run(CLUSTER, self.folder, {}, IDENTITY, max_usd)
 
 
@@ -128,7 +128,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         made = Scene(tmp_path, interrupts)
         for module in (teardown, cluster_module):
             monkeypatch.setattr(module, "open_workspace", lambda *_arguments, **_options: made.terraform)
-        monkeypatch.setattr(cluster_module, "_correspondent", lambda *_arguments: made.reports)
+        monkeypatch.setattr(cluster_module, "_report_reader", lambda *_arguments: made.reports)
         yield made
 
 

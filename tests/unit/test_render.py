@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from jinja2 import UndefinedError
 from test_plan import MIXED, PLAN, plan_example
 
-from planner import assets
-from planner.plan import Plan, questions_left
-from planner.render import MODULE, WORKSPACE, render_workspace
+from planner.outside import assets
+from planner.outside.render import MODULE, WORKSPACE, render_code, render_workspace
+from planner.plan.schema import Plan
+from planner.plan.variables import questions_left
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HOSTILE = '"; ${file("/etc/passwd")} %{ for x in [] } `id` $(id)\nnext \u202e line'
@@ -67,3 +69,12 @@ def test_hostile_text_is_a_json_string_and_nothing_else() -> None:
 
 def test_the_same_inputs_give_the_same_bytes() -> None:
     assert render(plan_example(nodes="1", spot="never")) == render(PLAN)
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ missing }}", "{% if missing %}x{% endif %}", "{% for name in missing %}{% endfor %}"]
+)
+@pytest.mark.parametrize("file", ["main.tf", "variables.tf"])
+def test_a_name_that_a_template_does_not_know_is_an_error_and_not_empty_text(file: str, source: str) -> None:
+    with pytest.raises(UndefinedError, match="missing"):
+        render_code("1.2.3", templates={file: source}, module={})

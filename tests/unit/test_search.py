@@ -11,22 +11,27 @@ import random_jobs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.candidates import batch_grid
-from planner.catalog import Catalog
 from planner.errors import NoFeasiblePlan
-from planner.job import Job, JobFile
-from planner.job.fields import CountRange
+from planner.inputs.catalog.snapshot import parse_catalog
+from planner.inputs.catalog.tables import Catalog
+from planner.inputs.job.fields import CountRange
+from planner.inputs.job.parse import JobFile
+from planner.inputs.job.schema import Job
+from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.fitted import fit_models
-from planner.plan import Outlook, PlanInputs, look_out, make_plan
-from planner.plan.schema import Inputs
-from planner.pricing import Candidate, pareto_rows
-from planner.search import choose, feasible, front, knee
+from planner.outside import assets
+from planner.plan.build import make_plan
+from planner.search.candidates import every_split
+from planner.search.pricing import Candidate, pareto_rows
+from planner.search.ranking import choose, feasible, front, knee
+from planner.search.survey import Survey, take_survey
 
 HASH = "0" * 64
+CATALOG = parse_catalog(assets.embedded_catalog().read_text(encoding="utf-8"), file="snapshot.json")
 
 
 def inputs_of(job: Job, catalog: Catalog) -> PlanInputs:
-    provenance = Inputs(
+    provenance = Provenance(
         job_sha256=HASH, measurements_sha256=None, catalog_sha256=HASH, catalog="test", catalog_date=catalog.date
     )
     job_file = JobFile(job=job, file="scav.yaml", lines={})
@@ -51,38 +56,38 @@ def _agree(job: Job, catalog: Catalog) -> bool:
     rows = list(brute_force.every_candidate(job, catalog, fit_models(job, catalog, ())))
     kept = [row for row in rows if brute_force.keeps_limits(row, job)]
     inputs = inputs_of(job, catalog)
-    outlook = look_out(inputs)
-    left = feasible(outlook.found.finalists, job)
+    survey = take_survey(inputs)
+    left = feasible(survey.found.finalists, job)
     chosen = choose(left, job.objective_or_default)
-    assert outlook.found.candidate_count == len(rows)
+    assert survey.found.candidate_count == len(rows)
     if not kept:
         assert chosen is None
         with pytest.raises(NoFeasiblePlan):
-            make_plan(inputs, outlook)
+            make_plan(inputs, survey)
         return False
     assert chosen is not None
     best = brute_force.best(kept, job.objective_or_default)
     assert (chosen.hours_limit, chosen.usd_limit) == pytest.approx((best.hours, best.usd), rel=1e-9)
     assert any(_is_choice(row, chosen) for row in kept)
-    assert len(front(outlook.found.finalists)) == len(brute_force.undominated(rows))
+    assert len(front(survey.found.finalists)) == len(brute_force.undominated(rows))
     if len(rows) % 3 == 0:  # a plan is simulated, which takes far longer than to search
-        _check_plan(inputs, outlook, chosen)
+        _check_plan(inputs, survey, chosen)
     return True
 
 
-def _check_plan(inputs: PlanInputs, outlook: Outlook, chosen: Candidate) -> None:
+def _check_plan(inputs: PlanInputs, survey: Survey, chosen: Candidate) -> None:
     """The plan is what the search chose, or what is next best where a simulation says that this breaks a limit."""
     job = inputs.job_file.job
     try:
-        plan = make_plan(inputs, outlook)
+        plan = make_plan(inputs, survey)
     except NoFeasiblePlan:
-        assert all(row.market == "spot" for row in feasible(outlook.found.finalists, job))
+        assert all(row.market == "spot" for row in feasible(survey.found.finalists, job))
         return
     if chosen.market == "on_demand":
         assert (plan.choice.instance_type, plan.choice.node_count) == (chosen.instance_type, chosen.nodes)
     for limit in (plan.constraints.deadline_hours, plan.constraints.budget_usd):
         assert limit is None or limit.probability >= job.constraints.confidence - 1e-3
-    for one, other in itertools.permutations(front(outlook.found.finalists), 2):
+    for one, other in itertools.permutations(front(survey.found.finalists), 2):
         assert other.hours_limit > one.hours_limit or other.usd_limit > one.usd_limit
 
 
@@ -107,7 +112,8 @@ def test_the_knee_is_where_more_hours_stop_paying() -> None:
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 9), st.integers(1, 3000), st.integers(0, 3000))
 def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low: int, width: int) -> None:
-    grid = batch_grid(gpus, CountRange(first, first + more), CountRange(low, low + width))
+    instance_type = next(each for each in CATALOG.instance_types if each.gpu_count == gpus)
+    grid = every_split(CATALOG, instance_type, CountRange(first, first + more), CountRange(low, low + width))
     assert (grid.nodes * gpus * grid.gpu_batch * grid.accumulation_steps == grid.global_batch).all()
     assert ((grid.global_batch >= low) & (grid.global_batch <= low + width)).all()
     rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
@@ -115,7 +121,8 @@ def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low:
 
 
 def test_a_batch_that_only_divides_exactly_is_still_found() -> None:
-    grid = batch_grid(8, CountRange(1, 1), CountRange(1000, 1000))
+    eight = next(each for each in CATALOG.instance_types if each.gpu_count == 8)
+    grid = every_split(CATALOG, eight, CountRange(1, 1), CountRange(1000, 1000))
     assert {(batch, steps) for batch, steps in zip(grid.gpu_batch, grid.accumulation_steps, strict=True)} == {
         (125, 1),
         (25, 5),

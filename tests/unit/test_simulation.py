@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.columns import Quantiles
 from planner.errors import InputError
-from planner.models.deadline.table import PolicyTable
-from planner.models.deadline.world import ON_DEMAND, SPOT, Policy, World
-from planner.models.interruption.checkpoints import checkpoint_interval_seconds
-from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.process import AGES, SpotProcess
-from planner.models.interruption.traces import Trace
-from planner.models.prediction import Quantiles
-from planner.models.spot_runs.work import SURVIVING_SHARE
-from planner.simulation import Case, CaseRuns, compare, simulate_case
-from planner.simulation.capacity import Recorded
-from planner.simulation.runs import Seeds, decided_runs, with_policy
+from planner.inputs.traces import Trace
+from planner.models.checkpoints import checkpoint_interval_seconds
+from planner.spot.deadline.table import PolicyTable
+from planner.spot.deadline.world import ON_DEMAND, SPOT, Policy, World
+from planner.spot.rates.pooled import POOLED
+from planner.spot.rates.process import AGES, SpotProcess
+from planner.spot.runs.work import SURVIVING_SHARE
+from planner.spot.simulation.capacity import Recorded
+from planner.spot.simulation.case import Case
+from planner.spot.simulation.policies import compare
+from planner.spot.simulation.runs import CaseRuns, Seeds, decided_runs, simulate_case, with_policy
 
 KNOWN = replace(POOLED, log_sd=0.0)
-NEVER_LOST = KNOWN.scaled(loss=0.0)
-SAVE_HOURS = 30 / 3600
+NEVER_LOST, SAVE_HOURS = KNOWN.scaled(loss=0.0), 30 / 3600
 DAY = Case(
     work_hours=Quantiles(22.0, 24.0, 27.0),
     startup_hours=0.1,
@@ -194,12 +194,12 @@ def test_who_decides_is_told_the_p95_of_the_work_and_the_run_is_done_when_it_is_
     told = []
 
     def watching(world):
-        assert world.work_hours == DAY.told_work_hours == pytest.approx(DAY.world(27.0).work_hours)
+        assert world.work_hours == DAY.assumed_work_hours == pytest.approx(DAY.world(27.0).work_hours)
         return lambda moment: told.append(moment.work_left) or np.full(len(moment.up), ON_DEMAND)
 
     done = with_policy(DAY, watching, 200, 0).hours
     assert done == pytest.approx(simulate_case(DAY.with_base(4), policy=None, runs=200, seed=0).hours, abs=0.03)
-    assert (told[0] == DAY.told_work_hours).all()
+    assert (told[0] == DAY.assumed_work_hours).all()
     assert np.min(told) == DAY.step_hours
 
 
@@ -216,8 +216,8 @@ def test_a_table_keeps_time_for_replacing_spot_nodes_and_none_for_what_cannot_be
     assert TABLE.margin_hours == pytest.approx(3 * 0.12)  # whatever the base: more of it must not mean less time
     assert replace(DAY, nodes=64).margin_hours == pytest.approx(12 * 0.12)
     short = replace(DAY, work_hours=Quantiles(0.2, 0.2, 0.2), interval_hours=1.0, deadline_hours=2.0)
-    assert short.policy_table().rollback_hours == pytest.approx(short.told_work_hours)
-    assert short.lived_world(np.array([0.2])).interval_hours > 1.0
+    assert short.policy_table().rollback_hours == pytest.approx(short.assumed_work_hours)
+    assert short.simulated_world(np.array([0.2])).interval_hours > 1.0
 
 
 @pytest.mark.parametrize("work", [0.5, 24.0, 2000.0])

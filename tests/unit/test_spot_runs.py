@@ -10,16 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.models.interruption import SpotBurden, SpotRates, checkpoint_interval_seconds, spot_slowdown
-from planner.models.interruption.pooled import POOLED
-from planner.models.interruption.process import AGES, SpotProcess
-from planner.models.interruption.traces import Trace
-from planner.models.spot_price import spot_price_draws, spot_price_drift
-from planner.models.spot_runs.gangs import gang_hours
-from planner.models.spot_runs.markets import sample_markets
-from planner.models.spot_runs.monte_carlo import SpotRuns, Start, simulate
-from planner.models.spot_runs.replay import replay, replayed_usd
-from planner.models.spot_runs.work import SpotWork
+from planner.inputs.traces import Trace
+from planner.models.checkpoints import checkpoint_interval_seconds
+from planner.spot.price import spot_price_draws, spot_price_drift
+from planner.spot.rates.pooled import POOLED
+from planner.spot.rates.process import AGES, SpotProcess
+from planner.spot.runs.gangs import gang_hours
+from planner.spot.runs.markets import sample_markets
+from planner.spot.runs.monte_carlo import SpotRuns, simulate
+from planner.spot.runs.replay import replay, replayed_usd
+from planner.spot.runs.stretches import Start
+from planner.spot.runs.work import SpotWork
+from planner.spot.slowdown import SpotBurden, SpotRates, spot_slowdown
 
 KNOWN = SpotProcess(loss_per_hour=POOLED.loss_per_hour, return_per_hour=POOLED.return_per_hour)
 RUNS = 4000
@@ -108,7 +110,7 @@ def test_what_is_there_for_long_is_better_than_what_is_gone_for_long() -> None:
 def test_a_blip_does_not_make_young() -> None:
     """Ticks of half an hour: one without capacity is a blip, four are not."""
     ticks = [1] * 10 + [0] + [1] * 8 + [0] * 4 + [1] * 2
-    runs = Trace(name="zone", tick_seconds=1800.0, counts=np.array(ticks, dtype=np.int64)).runs()
+    runs = Trace(name="zone", tick_seconds=1800.0, counts=np.array(ticks, dtype=np.int64)).stretches()
     assert Start.met(runs, 4.0) == Start(up=True, age_hours=4.0)
     assert Start.met(runs, 5.25) == Start(up=False, age_hours=0.25)
     assert Start.met(runs, 6.5) == Start(up=True, age_hours=1.0 + 5.0 / 2)
@@ -118,7 +120,7 @@ def test_a_blip_does_not_make_young() -> None:
 def test_a_gap_in_capacity_that_is_mostly_there_is_young() -> None:
     """However often it was gone before: fifty minutes there, ten gone, for two days."""
     ticks = ([1] * 5 + [0]) * 48
-    runs = Trace(name="zone", tick_seconds=600.0, counts=np.array(ticks, dtype=np.int64)).runs()
+    runs = Trace(name="zone", tick_seconds=600.0, counts=np.array(ticks, dtype=np.int64)).stretches()
     assert Start.met(runs, 40 + 55 / 60) == Start(up=False, age_hours=pytest.approx(5 / 60))
     assert Start.met(runs, 40 + 30 / 60).age_hours > 10
 
@@ -132,7 +134,7 @@ def test_the_same_seed_gives_the_same_runs() -> None:
 def test_a_replay_pays_no_more_than_was_there(up: list[bool], hours: float) -> None:
     trace = Trace(name="zone", tick_seconds=600.0, counts=np.array(up, dtype=np.int64))
     starts = np.array([0.0, trace.hours / 2])
-    runs = replay(day(work_hours=hours), trace.runs(1), starts)
+    runs = replay(day(work_hours=hours), trace.stretches(1), starts)
     assert (runs.paid_hours <= runs.hours + 1e-9).all()
     assert (runs.hours <= trace.hours - starts + 1e-9).all()
     assert (runs.hours[runs.finished] >= hours).all()
@@ -141,8 +143,8 @@ def test_a_replay_pays_no_more_than_was_there(up: list[bool], hours: float) -> N
 
 def test_a_replay_without_losses_is_the_work_and_one_without_capacity_never_ends() -> None:
     always, never = (Trace(name="zone", tick_seconds=600.0, counts=np.full(300, count)) for count in (1, 0))
-    assert replay(day(), always.runs(1), np.array([0.0, 3.0])).hours == pytest.approx([24.1, 24.1])
-    assert not replay(day(), never.runs(1), np.array([0.0])).finished.any()
+    assert replay(day(), always.stretches(1), np.array([0.0, 3.0])).hours == pytest.approx([24.1, 24.1])
+    assert not replay(day(), never.stretches(1), np.array([0.0])).finished.any()
 
 
 def test_a_simulated_process_replays_as_it_was_simulated() -> None:
@@ -150,7 +152,7 @@ def test_a_simulated_process_replays_as_it_was_simulated() -> None:
     up = np.concatenate([np.full(generator.geometric(0.1), index % 2) for index in range(4000)])
     trace = Trace(name="zone", tick_seconds=360.0, counts=up)
     exponential = SpotProcess(loss_per_hour=np.full(AGES, 1.0), return_per_hour=np.full(AGES, 1.0))
-    replayed = replay(day(work_hours=10.0), trace.runs(1), np.arange(0.0, trace.hours - 200, 3.0))
+    replayed = replay(day(work_hours=10.0), trace.stretches(1), np.arange(0.0, trace.hours - 200, 3.0))
     assert np.median(replayed.hours) == pytest.approx(
         simulate(day(work_hours=10.0), exponential, RUNS, 1).quantile(0.5), rel=0.1
     )
@@ -195,7 +197,7 @@ def test_a_replay_pays_the_recorded_prices() -> None:
     up = np.array([1, 0, 1] * 100)
     dear = Trace(name="zone", tick_seconds=3600.0, counts=up, prices=np.full(300, 3.0))
     starts = np.array([0.0, 7.0])
-    runs = replay(day(work_hours=20.0), dear.runs(1), starts)
+    runs = replay(day(work_hours=20.0), dear.stretches(1), starts)
     assert replayed_usd(dear, runs, starts) == pytest.approx(3.0 * runs.paid_hours)
     with pytest.raises(InputError, match="zone: the trace has no prices"):
         replayed_usd(Trace(name="zone", tick_seconds=3600.0, counts=up), runs, starts)

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.catalog import Catalog
-from planner.job import Job
-from planner.measurements import Measurement
+from planner.columns import Prediction
+from planner.inputs.catalog.tables import Catalog
+from planner.inputs.job.schema import Job
+from planner.inputs.measurements import Measurement
 from planner.models.configurations import Configurations
-from planner.models.prediction import Prediction
-from planner.models.step_time import StepTimeModel, fit_history
-from planner.models.step_time.form import DEFAULT_PRIORS, NAMES, SHAPES, log_step
+from planner.models.step_time.model import StepTimeModel, fit_history
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
 from planner.models.step_time.pooling import pooled_priors, population_priors
 from planner.models.step_time.posterior import fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, SHAPES, log_step
 from planner.models.step_time.table import rising
-from planner.store import load_catalog, load_job
+from planner.outside.store import load_catalog, load_job
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "resnet50-imagenet"
 CATALOG: Catalog = load_catalog(None, beside=Path("nowhere"))[0]
@@ -84,7 +84,7 @@ def campaign(nodes: Sequence[int] = (1, 2, 4), seed: int = 0, noise: float = 0.0
     """Placements of up to four GPUs per node, with seconds from a known form."""
     table = [(n, n * g, g, m) for n in nodes for g in (1, 2, 4) for m in (8, 16, 32, 64, 128)]
     columns = [np.array(column) for column in zip(*table, strict=True)]
-    placements = Placements.of(nodes=columns[0], workers=columns[1], widest=columns[2], gpu_batch=columns[3])
+    placements = Placements.of(nodes=columns[0], workers=columns[1], most_per_node=columns[2], gpu_batch=columns[3])
     truth = DEFAULT_PRIORS[0].mean.copy()
     truth[NAMES.index("network")] = -0.5
     step, work = log_step(truth, placements, 32.0, "bus")
@@ -261,7 +261,7 @@ class TestAccuracy:
     def test_fitting_two_thousand_rows_is_quick_and_repeatable(self) -> None:
         table = [(n, n * g, g, m) for n in range(1, 11) for g in range(1, 9) for m in range(4, 29)]
         columns = [np.array(column) for column in zip(*table, strict=True)]
-        placements = Placements.of(nodes=columns[0], workers=columns[1], widest=columns[2], gpu_batch=columns[3])
+        placements = Placements.of(nodes=columns[0], workers=columns[1], most_per_node=columns[2], gpu_batch=columns[3])
         noise = 0.05 * np.random.default_rng(0).standard_normal(len(placements))
         rows = measured_rows(
             placements, np.exp(log_step(DEFAULT_PRIORS[0].mean, placements, 16.0, "bus")[0] + noise), None

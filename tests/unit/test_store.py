@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from planner import assets, store
 from planner.errors import InputError
+from planner.outside import assets, store
 from planner.plan.schema import parse_plan
 
 FILES = {"main.tf": "a\n", "scav.plan.json": "{}\n", "modules/gpu-cluster/main.tf": "m\n"}
@@ -29,7 +29,7 @@ def on_a_full_disk(code, *arguments):
     preamble = """
         import resource, signal, sys
         from pathlib import Path
-        from planner import store
+        from planner.outside import store
         from planner.errors import InputError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

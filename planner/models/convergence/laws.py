@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models.prediction import Floats
+from planner.columns import Floats
 
 # B_crit over the smallest batch in use, on ten MLPerf benchmarks: median 8, log standard deviation 1.1
 # (reference convergence points, MLCommons logging repository).

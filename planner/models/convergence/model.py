@@ -14,10 +14,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.special import stdtrit
 
+from planner.columns import Floats, Ints, Prediction
 from planner.models.convergence.laws import BELIEF, laws
-from planner.models.prediction import Floats, Ints, Prediction
 
-# Runs with other seeds need this much more or less (reference convergence points: root mean square 0.044).
+# RunsToTarget with other seeds need this much more or less (reference convergence points: root mean square 0.044).
 RUN_LOG_SD = 0.05
 # What the hyperbola misses on MLPerf benchmarks, over which log distance of batches it does so alike, and how many
 # runs' worth of evidence these figures are. Largest marginal likelihood over eight benchmarks; without any one of them
@@ -29,7 +29,7 @@ SCALE_DEGREES = 8.0
 _KNOTS = 2.0 ** np.arange(0.0, 24.01, 0.25)  # with the batches tried: interpolation between them errs by 0.2 %
 
 
-class Runs(NamedTuple):
+class RunsToTarget(NamedTuple):
     """What was tried: one row per batch size, smallest first."""
 
     batch: Floats
@@ -57,7 +57,7 @@ class ConvergenceModel:
         A gradient noise scale (in samples) says where the critical batch lies, to an order of magnitude; runs at two
         batch sizes or more calibrate it.
         """
-        runs = Runs.pooled(points)
+        runs = RunsToTarget.pooled(points)
         self.range_ = (float(runs.batch[0]), float(runs.batch[-1]))
         self.laws_ = laws(*self.range_, noise_scale)
         position = self._position(runs.batch)
@@ -75,7 +75,7 @@ class ConvergenceModel:
         curves = height + self._curves(self._position(knots)) + near @ pull
         variance = MISS_LOG_SD**2 - ((near @ precision) * near).sum(axis=1)
         variance += (1 - (near @ precision).sum(axis=1)) ** 2 / precision.sum() + runs.variance
-        # Runs that contradict every law make all of them less sure, not the answer arbitrary.
+        # RunsToTarget that contradict every law make all of them less sure, not the answer arbitrary.
         degrees = SCALE_DEGREES + len(runs.batch) - 1
         stretch = (SCALE_DEGREES + float(misfit @ self.weight_)) / degrees
         self.log_knots_ = np.log(knots)

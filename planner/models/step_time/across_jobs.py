@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.prediction import Floats
-from planner.models.step_time.gaussian import descend, distances, matern, solve_robustly
+from planner.columns import Floats
+from planner.models.step_time.gaussian_process import descend, distances, matern, solve_robustly
 
 SIZE_MEAN = np.log([0.2, 0.03])  # of the deviation and of the noise
 SIZE_SD = 0.6

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.models.prediction import Z95, Floats
-from planner.models.step_time.form import Prior, gradients
-from planner.models.step_time.gaussian import GaussianResidual, coordinates
+from planner.columns import Z95, Floats
+from planner.models.step_time.gaussian_process import GaussianResidual, coordinates
 from planner.models.step_time.posterior import Posterior, spread_subset
 from planner.models.step_time.rows import MeasuredRows
+from planner.models.step_time.step_formula import Prior, gradients
 
 COVERAGE = 0.9
 # With few placements their scores say little: they are joined by this many of a usual job's, with its usual stretch.

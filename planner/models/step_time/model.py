@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from planner.catalog import Catalog, InstanceType
-from planner.job import Workload
+from planner.columns import Floats, Prediction
+from planner.inputs import Catalog, Workload
 from planner.models.configurations import Configurations
-from planner.models.prediction import Floats, Prediction
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
-from planner.models.step_time.form import DEFAULT_PRIORS
+from planner.models.step_time.data_sheet import StepTerms, step_terms
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
-from planner.models.step_time.physical import StepTerms, step_terms
 from planner.models.step_time.pooling import pooled_priors
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.screening import screen
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
 from planner.models.step_time.table import tabulated
-from planner.models.step_time.transfer import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
+from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
 
 if TYPE_CHECKING:
-    from planner.measurements import Measurement
+    from planner.inputs import Measurement
 
 FEWEST_HISTORY_ROWS = 4  # a job with fewer only repeats the prior
 
@@ -49,6 +49,7 @@ class StepTimeModel:
         self.rows_: dict[str, MeasuredRows] = {}
         self.types_: dict[str, NodeTypeModel] = {}
         self.unprobed_: Multipliers = COLD_START
+        self.lent_: dict[str, Multipliers] = {}  # what the other types say of each
         self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
@@ -69,14 +70,35 @@ class StepTimeModel:
     def _fit_types(self, names: Sequence[str]) -> None:
         typed = self._typed_rows()
         self.unprobed_ = unprobed(typed, len(names))
-        priors = {}
-        for index, name in enumerate(names):
-            others = unprobed(typed.without(index), len(names))
-            kind = self.catalog.instance_type_by_name[name]
-            found = catalogue_priors(self.rows_[name], kind, self.catalog.gpu_of(kind), self.workload, others)
-            priors[name] = pooled_priors(self.history.get(name, ()), found)
-        hardware = {name: self._hardware(name) for name in names}
-        self.types_ = fit_node_types(self.rows_, priors, hardware)
+        self.lent_ = {name: unprobed(typed.without(index), len(names)) for index, name in enumerate(names)}
+        self.types_ = self._fitted(self.rows_)
+
+    def _fitted(self, rows: Mapping[str, MeasuredRows]) -> dict[str, NodeTypeModel]:
+        """Types whose forest they share; each has its prior from the others, the catalogue and other jobs."""
+        priors = {name: pooled_priors(self.history.get(name, ()), self._prior(name, own)) for name, own in rows.items()}
+        return fit_node_types(rows, priors, {name: self._hardware(name) for name in rows})
+
+    def _prior(self, name: str, rows: MeasuredRows) -> tuple[Prior, ...]:
+        instance_type = self.catalog.instance_type_by_name[name]
+        return catalogue_priors(rows, self.catalog, instance_type, self.workload, self.lent_[name])
+
+    def with_rows(self, name: str, rows: MeasuredRows) -> Self:
+        """This model, fitted, with only these rows of one type. The others only lend it their prior, so they stay.
+
+        The forest of a job with many rows then sees the rows of this type only.
+        """
+        other = copy(self)
+        other.rows_ = {**self.rows_, name: rows}
+        other.types_ = {known: model for known, model in self.types_.items() if known != name}
+        if len(rows):
+            other.types_ |= self._fitted({name: rows})
+        else:
+            other.unprobed_ = self.lent_[name]
+        return other
+
+    def measured(self, name: str) -> Configurations:
+        """The configurations of a type's rows: whole nodes, as they can be rented."""
+        return self._rentable(name, self.rows_[name].placements)
 
     def predict(self, configurations: Configurations) -> Prediction:
         name = configurations.instance_type.name
@@ -103,8 +125,8 @@ class StepTimeModel:
         return np.minimum(terms.work(self.unprobed_.mean)[0] / terms.step(self.unprobed_.mean)[0], 1.0)
 
     def _hardware(self, name: str) -> Floats:
-        kind = self.catalog.instance_type_by_name[name]
-        return hardware_features(kind, self.catalog.gpu_of(kind), self.workload)
+        instance_type = self.catalog.instance_type_by_name[name]
+        return hardware_features(instance_type, self.catalog.gpu_of(instance_type), self.workload)
 
     def _data_sheet_seconds(self, rows: Sequence[Measurement]) -> Floats:
         found = np.ones(len(rows))
@@ -118,22 +140,23 @@ class StepTimeModel:
         groups = list(self.rows_.items())
         return TypedRows(
             terms=StepTerms(np.concatenate([self._terms(name, rows.placements).seconds for name, rows in groups])),
-            kind=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
+            type_index=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
             log_step=np.concatenate([rows.log_step for _, rows in groups]),
             log_work=np.concatenate([rows.log_work for _, rows in groups]),
             weight=np.concatenate([rows.weight for _, rows in groups]),
         )
 
     def _terms(self, name: str, placements: Placements) -> StepTerms:
-        kind: InstanceType = self.catalog.instance_type_by_name[name]
-        configurations = Configurations(
-            instance_type=kind,
-            gpu=self.catalog.gpu_of(kind),
+        return step_terms(self._rentable(name, placements), self.workload)
+
+    def _rentable(self, name: str, placements: Placements) -> Configurations:
+        return Configurations.of(
+            self.catalog,
+            self.catalog.instance_type_by_name[name],
             nodes=placements.nodes,
             gpu_batch=placements.gpu_batch,
             accumulation_steps=placements.accumulation_steps,
         )
-        return step_terms(configurations, self.workload)
 
 
 def fit_history(jobs: Sequence[Sequence[Measurement]], instance_types: AbstractSet[str]) -> dict[str, list[Posterior]]:
@@ -151,7 +174,7 @@ def _placements(configurations: Configurations) -> Placements:
     return Placements(
         nodes=configurations.nodes,
         workers=configurations.gpus,
-        widest=np.full_like(configurations.nodes, configurations.instance_type.gpu_count),
+        most_per_node=np.full_like(configurations.nodes, configurations.instance_type.gpu_count),
         gpu_batch=configurations.gpu_batch,
         accumulation_steps=configurations.accumulation_steps,
     )
@@ -161,7 +184,7 @@ def _columns(rows: Sequence[Measurement]) -> Placements:
     return Placements(
         nodes=np.array([row.nodes for row in rows]),
         workers=np.array([row.nodes * row.gpus_per_node for row in rows]),
-        widest=np.array([row.gpus_per_node for row in rows]),
+        most_per_node=np.array([row.gpus_per_node for row in rows]),
         gpu_batch=np.array([row.gpu_batch for row in rows]),
         accumulation_steps=np.array([row.accumulation_steps for row in rows]),
     )

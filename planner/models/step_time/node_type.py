@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.models.prediction import Flags, Floats, Ints, Prediction
-from planner.models.step_time.form import DEFAULT_PRIORS, Prior
-from planner.models.step_time.gaussian import GaussianResidual, coordinates, fit_gaussian
+from planner.columns import Flags, Floats, Ints, Prediction
+from planner.models.step_time.gaussian_process import GaussianResidual, coordinates, fit_gaussian
 from planner.models.step_time.intervals import conformal_stretch
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
 
 FEWEST_FOREST_ROWS = 25  # with fewer, trees repeat single probes
 FOREST_SHARE = 0.85

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.models.prediction import Floats
-from planner.models.step_time.form import NAMES, SECONDS, SHAPES, Prior
+from planner.columns import Floats
 from planner.models.step_time.posterior import Posterior
+from planner.models.step_time.step_formula import NAMES, SECONDS, SHAPES, Prior
 
 # Spread between jobs that is assumed even where their estimates agree.
 LEAST_SPREAD = 0.15

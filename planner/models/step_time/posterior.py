@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models.prediction import Floats
-from planner.models.step_time.form import LONG_TAILED, NAMES, WAITING, Prior, gradients, log_step
+from planner.columns import Floats
 from planner.models.step_time.rows import MeasuredRows, Placements
+from planner.models.step_time.step_formula import LONG_TAILED, NAMES, WAITING, Prior, gradients, log_step
 
 STEP_SD = 0.09
 WORK_SD = 0.07

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models.prediction import Flags, Floats, Ints
+from planner.columns import Flags, Floats, Ints
 
 # A window of steps repeated on the same machines mostly repeats its own error: more repeats than this add nothing.
 MOST_WEIGHT = 4.0
@@ -14,24 +14,24 @@ MOST_WEIGHT = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placements:
-    """Row i: `workers[i]` GPUs on `nodes[i]` nodes, at most `widest[i]` of them on one.
+    """Row i: `workers[i]` GPUs on `nodes[i]` nodes, at most `most_per_node[i]` of them on one.
 
     Each takes `accumulation_steps[i]` micro-steps of `gpu_batch[i]` samples.
     """
 
     nodes: Ints
     workers: Ints
-    widest: Ints
+    most_per_node: Ints
     gpu_batch: Ints
     accumulation_steps: Ints
 
     @classmethod
-    def of(cls, *, nodes: Ints, workers: Ints, widest: Ints, gpu_batch: Ints) -> Placements:
+    def of(cls, *, nodes: Ints, workers: Ints, most_per_node: Ints, gpu_batch: Ints) -> Placements:
         """Without accumulation, as most measurements are."""
         return cls(
             nodes=nodes,
             workers=workers,
-            widest=widest,
+            most_per_node=most_per_node,
             gpu_batch=gpu_batch,
             accumulation_steps=np.ones_like(gpu_batch),
         )
@@ -43,25 +43,29 @@ class Placements:
         return Placements(
             nodes=self.nodes[rows],
             workers=self.workers[rows],
-            widest=self.widest[rows],
+            most_per_node=self.most_per_node[rows],
             gpu_batch=self.gpu_batch[rows],
             accumulation_steps=self.accumulation_steps[rows],
         )
 
     def table(self) -> Ints:
         """One line per row, for comparing rows."""
-        columns = (self.nodes, self.workers, self.widest, self.gpu_batch, self.accumulation_steps)
+        columns = (self.nodes, self.workers, self.most_per_node, self.gpu_batch, self.accumulation_steps)
         return np.stack(columns, axis=1).astype(np.int64)
 
     def features(self) -> Floats:
-        """Coordinates in which a distance of one means about twice as much: nodes, widest, GPUs per other node, batch.
+        """Coordinates in which a distance of one means about twice as much.
+
+        They are nodes, GPUs on the fullest node, GPUs on each other node, and batch.
 
         The first node that is not alone brings the network with it, so it is further away than twice as many. A node
         with one GPU beside a full one behaves unlike two half-full ones, so the fullest does not count as another.
         """
         several = 0.7 * (self.nodes > 1)
-        others = np.where(self.nodes > 1, (self.workers - self.widest) / np.maximum(self.nodes - 1, 1), self.widest)
-        columns = (np.log2(self.nodes) + several, np.log2(self.widest), np.log2(np.maximum(others, 1.0)))
+        others = np.where(
+            self.nodes > 1, (self.workers - self.most_per_node) / np.maximum(self.nodes - 1, 1), self.most_per_node
+        )
+        columns = (np.log2(self.nodes) + several, np.log2(self.most_per_node), np.log2(np.maximum(others, 1.0)))
         return np.stack((*columns, np.log2(self.gpu_batch)), axis=1)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.measurements import Measurement
-from planner.models.prediction import Floats
+from planner.columns import Floats
+from planner.inputs import Measurement
 
 ABSURD_FACTOR = 30.0
 DISAGREEMENT_FACTOR = 2.0

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.models.prediction import Floats, Ints
+from planner.columns import Floats, Ints
 from planner.models.step_time.node_type import NodeTypeModel
 from planner.models.step_time.rows import Placements
 

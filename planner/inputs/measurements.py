@@ -1,0 +1,145 @@
+"""What probes and finished runs measured: one JSON object per line of `measurements.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from planner.contract import Contract, first_fault
+from planner.errors import InputError
+from planner.inputs.catalog.tables import Catalog, Precision
+
+# Bounds far outside anything real: beyond them arithmetic overflows where no sentence could explain it.
+Count = Annotated[int, Field(gt=0, le=2**24)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Usd = Annotated[float, Field(ge=0, le=1e9)]
+Bytes = Annotated[float, Field(gt=0, le=1e18)]
+Samples = Annotated[float, Field(gt=0, le=1e18)]
+
+
+class AllReduce(Contract):
+    """One all-reduce on its own, on the slowest process."""
+
+    bytes: Bytes
+    seconds: Annotated[Seconds, Field(gt=0)]
+
+
+class GradientNoise(Contract):
+    """The gradient noise scale in samples, with its 90 % interval, at one point of the training."""
+
+    scale: Samples
+    low: Annotated[float, Field(ge=0, le=1e18)]
+    high: Samples
+    groups: Count
+    reached: bool = Field(description="whether the interval is within 20 % of the estimate")
+    at_step: Annotated[int, Field(ge=0)] = Field(description="how many steps the model had been trained")
+
+
+class Measurement(Contract):
+    """One probe: windows of training steps at one configuration, and what was measured beside them."""
+
+    schema_version: Literal[1] = 1
+    instance_type: str = Field(description="of the catalogue, or `local` for a machine that is not")
+    nodes: Count
+    gpus_per_node: Count
+    gpu_batch: Count = Field(description="samples per GPU and micro-step")
+    accumulation_steps: Count = 1
+    precision: Precision
+    step_seconds: Annotated[float, Field(ge=1e-6, le=1e9)] = Field(
+        description="one optimizer step, median over windows, slowest rank"
+    )
+    step_seconds_p90: Seconds | None = None
+    window_variation: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        default=None, description="spread between windows over their median; above 0.1 the machine was busy"
+    )
+    windows: Count | None = None
+    exposed_sync_seconds: Seconds | None = Field(
+        default=None, description="the part of a step that communication added"
+    )
+    data_wait_seconds: Seconds | None = Field(default=None, description="waiting for input, per step")
+    allreduce: tuple[AllReduce, ...] = ()
+    noise: GradientNoise | None = None
+    parameters: Annotated[int, Field(gt=0, le=10**15)] | None = None
+    gradient_bytes: Bytes | None = None
+    peak_memory_bytes: Bytes | None = None
+    out_of_memory_at: Count | None = Field(
+        default=None, description="smallest gpu_batch known not to fit here, on as many GPUs of this kind"
+    )
+    checkpoint_save_seconds: Seconds | None = None
+    checkpoint_restore_seconds: Seconds | None = None
+    checkpoint_bytes: Bytes | None = None
+    startup_seconds: Seconds | None = Field(default=None, description="from the launch to the first step")
+    probe_usd: Usd | None = Field(default=None, description="what measuring this cost")
+    hardware: dict[str, str | int | float | None] = Field(default_factory=dict)
+    software: dict[str, str] = Field(default_factory=dict)
+    image_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementFile:
+    """The measurements, and what a reader should be told about the file."""
+
+    rows: tuple[Measurement, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def parse_measurements(text: str, *, file: str) -> MeasurementFile:
+    """Every line must be right except an unfinished last one, which a killed probe leaves behind."""
+    lines = text.split("\n")  # splitlines() would also cut at U+2028, which JSON allows inside a string
+    rows: list[Measurement] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(Measurement.model_validate_json(line))
+        except ValidationError as error:
+            if number == len(lines) and not text.endswith("\n") and not is_json(line):
+                return MeasurementFile(tuple(rows), (f"{file}:{number}: the last line is torn; used without it",))
+            fault = first_fault(error, Measurement)
+            raise InputError(fault.message, file=file, line=number, key=fault.key) from None
+    return MeasurementFile(tuple(rows))
+
+
+def usable(rows: Sequence[Measurement], catalog: Catalog, precision: Precision) -> MeasurementFile:
+    """What says something about this job, with a warning for every kind of row that does not."""
+    reasons = [_unusable(row, catalog, precision) for row in rows]
+    counts = {reason: reasons.count(reason) for reason in sorted({reason for reason in reasons if reason})}
+    return MeasurementFile(
+        tuple(row for row, reason in zip(rows, reasons, strict=True) if reason is None),
+        tuple(f"used without {count} of {len(rows)} measurements: {reason}" for reason, count in counts.items()),
+    )
+
+
+def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str | None:
+    instance_type = catalog.instance_type_by_name.get(row.instance_type)
+    if instance_type is None:
+        return f"{row.instance_type} is not in the catalogue"
+    if row.gpus_per_node != instance_type.gpu_count:
+        return f"{row.gpus_per_node} GPUs per node is not a whole {instance_type.name}"
+    if catalog.gpu_of(instance_type).peak_flops_per_second(precision) is None:
+        return f"{instance_type.name} has no units for {precision}"
+    return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
+
+
+def measured_noise_scale(rows: Sequence[Measurement]) -> float | None:
+    """The gradient noise scale in samples, wherever it was measured: it belongs to the job, not to the machine."""
+    return median([row.noise.scale for row in rows if row.noise is not None and row.noise.reached])
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """The middle of what was measured; None when nothing was."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,7 @@
+"""Everything that touches the world: disk, AWS, Terraform, processes, and the workspace as text.
+
+Its modules are its exports: `from planner.outside import store`. Each is loaded when it is needed, so that a command
+that only reads files does not wait for the others.
+"""
+
+__all__ = ["assets", "aws", "doctor", "input_files", "render", "runners", "store", "terraform"]

@@ -1,0 +1,46 @@
+"""Everything that a plan follows from, read from the job's folder and from what the options name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+from planner.inputs import Hashed, PlanInputs, Snapshot, plan_inputs
+from planner.outside import store
+
+
+def load_plan_inputs(
+    job: Path,
+    overrides: dict[str, Any],
+    catalog_file: Path | None,
+    *,
+    history: Path | None = None,
+    spot_history: Path | None = None,
+    spot_history_age_hours: float = 0.0,
+    frozen_to: Path | None = None,
+) -> PlanInputs:
+    """`history`: a folder of other jobs. `frozen_to`: the workspace whose catalogue is to be kept."""
+    job_file = store.load_job(job, overrides)
+    folder = Path(job_file.file).parent
+    return plan_inputs(
+        job_file,
+        _snapshot(catalog_file, folder, frozen_to),
+        Hashed(*store.load_measurements(folder / store.MEASUREMENTS_FILE)),
+        history=Hashed(*store.load_history(history, but=folder)),
+        recordings=Hashed(*store.load_recordings(spot_history, age_hours=spot_history_age_hours)),
+        job_sha256=store.sha256(job_file.job.model_dump_json()),
+    )
+
+
+def _snapshot(file: Path | None, folder: Path, frozen_to: Path | None) -> Snapshot:
+    if frozen_to is None or file is not None or not store.exists(frozen_to / store.PLAN_FILE):
+        return store.load_catalog(file, beside=folder)
+    earlier = store.load_plan(frozen_to).inputs
+    found = store.load_catalog_by_hash(earlier.catalog_sha256, beside=folder)
+    if found is None:
+        message = (
+            f"was planned with catalogue {earlier.catalog}, which is gone; plan without --frozen to take a new one"
+        )
+        raise InputError(message, file=str(frozen_to))
+    return found

@@ -1,0 +1,158 @@
+"""Probes as torchrun processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError, OutOfMemory, ScavError, one_line
+from planner.inputs import Measurement
+from planner.outside import assets
+from planner.outside.runners.shared_with_probes import Settings, last_words
+from planner.probing import Probe
+
+_GRACE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The user's training script: where it runs and what it is called with."""
+
+    folder: Path
+    command: tuple[str, ...]
+    writes_steps: bool = False  # any program that reports its own step times, instead of a PyTorch script
+
+    def checked(self) -> Script:
+        if not self.command:
+            raise InputError("no script to probe; set run.command in scav.yaml or name it: scav probe JOB -- train.py")
+        found = shutil.which(self.command[0]) if self.writes_steps else None
+        if found is None and not (self.folder / self.command[0]).is_file():
+            raise InputError("no such script", file=str(self.folder / self.command[0]))
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRunner:
+    """Runs one probe after the other, its processes under torchrun."""
+
+    script: Script
+    timeout_seconds: float
+    windows: int = 8
+    window_steps: int = 20
+
+    def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
+        if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
+            raise ScavError(
+                "probing needs PyTorch here: pip install 'scav-planner[probe]', or probe with --on container"
+            )
+        with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
+            output = Path(folder) / "probe.json"
+            environment = {
+                **os.environ,
+                **probe_environment(
+                    probe, reference_batch, Path(folder), output, self.windows, self.window_steps, measure_noise
+                ),
+                "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
+            }
+            command = [*self._launcher(probe), *self.script.command]
+            log = Path(folder) / "log.txt"
+            code = _run(command, self.script.folder, environment, log, self.timeout_seconds)
+            return measurement_of(probe, output, code, log, self.timeout_seconds)
+
+    def _launcher(self, probe: Probe) -> list[str]:
+        if self.script.writes_steps:
+            return [sys.executable, "-m", "probes.follow"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        return [*torchrun, f"--nproc-per-node={probe.gpus_per_node}", "-m", "probes.run"]
+
+
+def probe_environment(
+    probe: Probe,
+    reference_batch: int,
+    checkpoints: Path,
+    output: Path,
+    windows: int,
+    window_steps: int,
+    measure_noise: bool,
+) -> dict[str, str]:
+    """The same wherever processes are probed; each has one thread, or they would steal each other's time."""
+    settings = Settings(
+        gpu_batch=probe.gpu_batch,
+        accumulation_steps=probe.accumulation_steps,
+        checkpoint_folder=checkpoints,
+        output=output,
+        windows=windows,
+        window_steps=window_steps,
+        measure_noise=measure_noise,
+    )
+    workers = probe.nodes * probe.gpus_per_node
+    return {**settings.to_environment(workers=workers, reference_batch=reference_batch), "OMP_NUM_THREADS": "1"}
+
+
+def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, timeout_seconds: float) -> Measurement:
+    """What the probe wrote, or one line on why it wrote nothing."""
+    if code is None:
+        raise ScavError(
+            f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration{_tail(log)}"
+        )
+    if not output.exists():
+        raise ScavError(f"{_shown(probe)}: the script failed with exit code {code}{_tail(log)}")
+    record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+    outcome = record.pop("outcome")
+    if outcome == "out_of_memory":
+        raise OutOfMemory(f"{_shown(probe)}: does not fit the memory", gpu_batch=probe.gpu_batch)
+    if outcome != "measured":
+        raise ScavError(f"{_shown(probe)}: {record['reason']}")
+    asked = {"instance_type": probe.instance_type, "precision": probe.precision}
+    return Measurement.model_validate({**record, **asked})
+
+
+def _run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, timeout_seconds: float
+) -> int | None:
+    """The exit code, or None when time ran out. Whatever happens, no process is left behind."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            return process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        _signal_group(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _shown(probe: Probe) -> str:
+    return f"probe of {probe.nodes} x {probe.gpus_per_node} workers at local batch {probe.gpu_batch}"
+
+
+def _tail(log: Path) -> str:
+    words = last_words(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    return f": {one_line(words)}" if words else ""

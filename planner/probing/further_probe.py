@@ -1,0 +1,171 @@
+"""Which one further probe would help most: its price, and what it is expected to save over the choice as it stands.
+
+A probe pays when it may change the choice: when something else may turn out better, or the choice worse than the next
+best. Types that nobody probed share their error among all their configurations, so each has a single candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.columns import Z95, Floats
+from planner.inputs import Catalog, Job
+from planner.models import JOB_SD, TYPE_SD, Configurations, FittedModels
+from planner.probing.next_probe import LEAST_GAIN, ProbeSpace, expected_improvement, price_usd
+from planner.search import Candidate, offers_by_market, preference
+
+MOST_NODES = 4  # of a cluster that is rented only to measure; more are predicted from it
+# Warm-up, windows with and without communication, gradient noise; then importing, loading data and a checkpoint.
+STEPS = 450
+SECONDS_BESIDE_STEPS = 60.0
+# How much of a data sheet's error differs between types: what they all miss alike changes no choice.
+OWN_SHARE = float(TYPE_SD[0] / np.hypot(JOB_SD[0], TYPE_SD[0]))
+
+
+class FurtherProbe(NamedTuple):
+    """One cluster to measure, for about that price."""
+
+    instance_type: str
+    nodes: int
+    gpu_batch: int
+    price_usd: float
+    gain_usd: float
+    gain: float  # as a share of the choice's dollars, or of its hours
+    of_hours: bool  # these are what the job's objective counts; a tenth of them is worth a tenth of the dollars
+
+    @property
+    def repays(self) -> bool:
+        return self.gain_usd > self.price_usd and self.gain >= LEAST_GAIN
+
+
+class _Option(NamedTuple):
+    """A candidate, and the probe that would say most about it."""
+
+    candidate: Candidate
+    probe: tuple[int, int]  # nodes and local batch
+    log_value: float
+    log_sd: float  # of the step time, as far as the probe would settle it
+    probe_seconds: float
+
+
+def further_probe(
+    job: Job, catalog: Catalog, models: FittedModels, finalists: Sequence[Candidate], choice: Candidate
+) -> FurtherProbe | None:
+    """The one worth most beyond its price, else the one nearest to repaying it; None when nothing can change."""
+    options = list(_options(job, catalog, models, finalists, choice))
+    if not options:
+        return None
+    gain = _gains(options, choice, _value(job, choice, 1))
+    space = _space(job, catalog, models, options)
+    price = price_usd(space, np.array([option.probe_seconds for option in options]), ())
+    gain_usd = gain * choice.usd.p50
+    if not (gain_usd > 0).any():
+        return None
+    repaid = np.maximum(gain_usd - price, 0.0)
+    best = int(np.lexsort((-gain_usd / price, -repaid))[0])
+    name, (nodes, gpu_batch) = options[best].candidate.instance_type, options[best].probe
+    return FurtherProbe(
+        instance_type=name,
+        nodes=nodes,
+        gpu_batch=gpu_batch,
+        price_usd=float(price[best]),
+        gain_usd=float(gain_usd[best]),
+        gain=float(gain[best]),
+        of_hours=job.objective_or_default == "time",
+    )
+
+
+def _options(
+    job: Job, catalog: Catalog, models: FittedModels, finalists: Sequence[Candidate], choice: Candidate
+) -> Iterator[_Option]:
+    """The choice, and what may beat it: likely within the limits, and better at the lower end of its interval."""
+    objective = job.objective_or_default
+    ranked = sorted(finalists, key=lambda row: preference(row, objective))
+    promising = [
+        row
+        for row in ranked
+        if _value(job, row, 0) < _value(job, choice, 1) and _may_be_chosen(job, row) and not _same(row, choice)
+    ]
+    seen: set[tuple[str, object]] = set()
+    for row in (choice, *promising):
+        probed = models.step_time.rows_.get(row.instance_type)
+        nodes, gpu_batch = min(row.nodes, MOST_NODES), row.gpu_batch
+        key = (row.instance_type, (nodes, gpu_batch) if probed else None)
+        known = probed.placements.table()[:, [0, 3]].tolist() if probed else []
+        if key in seen or [nodes, gpu_batch] in known:
+            continue
+        seen.add(key)
+        log_sd, _ = _doubt(catalog, models, row.instance_type, row.nodes, gpu_batch)
+        probe_sd, seconds = _doubt(catalog, models, row.instance_type, nodes, gpu_batch)
+        shared = 1.0 if models.step_time.rows_ else OWN_SHARE
+        yield _Option(
+            candidate=row,
+            probe=(nodes, gpu_batch),
+            log_value=float(np.log(_value(job, row, 1))),
+            log_sd=shared * min(log_sd, probe_sd),
+            probe_seconds=SECONDS_BESIDE_STEPS + STEPS * seconds,
+        )
+
+
+def _value(job: Job, row: Candidate, quantile: int) -> float:
+    return row.hours[quantile] if job.objective_or_default == "time" else row.usd[quantile]
+
+
+def _may_be_chosen(job: Job, row: Candidate) -> bool:
+    """As likely as not within the limits: a probe may then narrow the interval enough."""
+    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
+    return not (deadline and row.hours.p50 > deadline) and not (budget and row.usd.p50 > budget)
+
+
+def _same(row: Candidate, other: Candidate) -> bool:
+    return (row.instance_type, row.nodes, row.gpu_batch) == (other.instance_type, other.nodes, other.gpu_batch)
+
+
+def _doubt(catalog: Catalog, models: FittedModels, name: str, nodes: int, gpu_batch: int) -> tuple[float, float]:
+    """Standard deviation of the log step time, and the step's seconds."""
+    one = Configurations.of(catalog, catalog.instance_type_by_name[name], nodes=nodes, gpu_batch=gpu_batch)
+    step = models.step_time.predict(one)
+    return float(np.log(step.p95[0] / step.p50[0])) / Z95, float(step.p50[0])
+
+
+def _gains(options: Sequence[_Option], choice: Candidate, now: float) -> Floats:
+    """Expected improvement on `now`, what the choice takes, once each is measured; as a share of it."""
+    log_value = np.array([option.log_value for option in options])
+    log_sd = np.array([option.log_sd for option in options])
+    is_choice = np.array([_same(option.candidate, choice) for option in options])
+    gain = expected_improvement(log_value, log_sd, now)
+    others = log_value[~is_choice]
+    if not len(others) or not is_choice.any():
+        return np.where(is_choice, 0.0, gain)
+    # Should the choice turn out worse than the next best, that one is taken instead: a put, a forward and a strike.
+    next_best = max(float(np.exp(others.min())), now)
+    put = expected_improvement(log_value, log_sd, next_best) * next_best
+    mean = np.exp(log_value + log_sd**2 / 2)
+    return np.where(is_choice, np.maximum(put + mean - next_best, 0.0) / now, gain)
+
+
+def _space(job: Job, catalog: Catalog, models: FittedModels, options: Sequence[_Option]) -> ProbeSpace:
+    nodes = np.array([option.probe[0] for option in options])
+    instance_types = [catalog.instance_type_by_name[option.candidate.instance_type] for option in options]
+    names = sorted({instance_type.name for instance_type in instance_types})
+    return ProbeSpace(
+        instance_type=np.array([names.index(instance_type.name) for instance_type in instance_types]),
+        nodes=nodes,
+        gpus=nodes * np.array([instance_type.gpu_count for instance_type in instance_types]),
+        gpu_batch=np.array([option.probe[1] for option in options]),
+        hourly_usd=np.array([_hourly_usd(job, catalog, option) for option in options]),
+        measurable=np.ones(len(options), dtype=bool),
+        startup_seconds=models.overheads.startup_seconds,
+    )
+
+
+def _hourly_usd(job: Job, catalog: Catalog, option: _Option) -> float:
+    """On demand, in the candidate's region."""
+    instance_type = catalog.instance_type_by_name[option.candidate.instance_type]
+    regions = (option.candidate.region,)
+    offers = offers_by_market(catalog, instance_type, regions, job.workload.checkpoint_bytes_or_default)["on_demand"]
+    nodes = np.array([option.probe[0]])
+    return float((offers.base_usd(nodes) + offers.storage_usd(nodes)).min())

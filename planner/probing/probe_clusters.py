@@ -1,0 +1,229 @@
+"""Which clusters to rent for measuring, cheapest first, and the most that each can cost.
+
+A cluster's start costs more than what is measured on it, so each measures several batch sizes. Its world size is
+fixed, so every node count is a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from planner.errors import InputError
+from planner.inputs import InstanceType, Job, Measurement, PlanInputs, Precision
+from planner.models import Configurations, largest_batch
+from planner.probing.probe_plan import Probe, batches_between, missing
+from planner.search import HOURS_PER_MONTH, STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib
+from planner.units import format_usd
+
+NODE_COUNTS = (1, 2, 4)  # the smallest that tell the network's terms apart; time on more of them is predicted
+FAMILIES = 3
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 60, 14_400  # as templates/probe allows
+_STEPS_PER_BATCH = 450  # warm-up, twice eight windows of twenty, gradient noise
+_SECONDS_PER_BATCH = 60.0  # importing, loading data, checkpoint and all-reduce
+_SAFETY = 2.0  # a cluster that takes longer than this times what is expected is ended
+_SLOW_START_SECONDS = 300.0
+_USUAL_LIMIT_SECONDS = 3600.0
+
+
+class ProbeCluster(NamedTuple):
+    """One cluster, what is measured on it, and what it costs by the catalogue."""
+
+    instance_type: str
+    region: str
+    zone: str
+    nodes: int
+    gpus_per_node: int
+    gpu_batches: tuple[int, ...]
+    precision: Precision
+    spot: bool
+    hourly_usd: float
+    highest_hourly_usd: float
+    startup_seconds: float
+    expected_seconds: float
+    max_seconds: int
+
+    @property
+    def expected_usd(self) -> float:
+        return self.hourly_usd * self.expected_seconds / 3600
+
+    @property
+    def max_usd(self) -> float:
+        """Should scav die, the nodes end themselves at `max_seconds`; should they hang, AWS ends them soon after."""
+        return self.highest_hourly_usd * (self.max_seconds / 3600 + STOP_SLACK_HOURS)
+
+    @property
+    def name(self) -> str:
+        return f"{self.nodes} x {self.instance_type}"
+
+    def probe(self, gpu_batch: int) -> Probe:
+        return Probe(self.instance_type, self.nodes, self.gpus_per_node, gpu_batch, 1, self.precision)
+
+
+def probe_clusters(
+    inputs: PlanInputs,
+    survey: Survey,
+    *,
+    node_counts: Sequence[int],
+    spot: bool,
+    longest_seconds: float | None = None,
+) -> list[ProbeCluster]:
+    """For the most promising instance families, of each the type that would be rented; all in one region.
+
+    `longest_seconds` is what the user says; otherwise it follows from what is expected.
+    """
+    if max(node_counts) > max(NODE_COUNTS):
+        raise InputError(f"a probe takes at most {max(NODE_COUNTS)} nodes; more are predicted", key="--nodes")
+    if longest_seconds is not None and not _SHORTEST_SECONDS <= longest_seconds <= _LONGEST_SECONDS:
+        raise InputError("a probing cluster may run between a minute and four hours", key="--max-duration")
+    clusters = [
+        cluster
+        for offer in _promising(inputs, survey)
+        for nodes in node_counts
+        if nodes <= inputs.job_file.job.constraints.nodes.high
+        if (cluster := _cluster(inputs, survey, offer, nodes, spot, longest_seconds)) is not None
+    ]
+    return sorted(clusters, key=lambda cluster: (cluster.max_usd, cluster.instance_type, cluster.nodes))
+
+
+def _promising(inputs: PlanInputs, survey: Survey) -> list[Candidate]:
+    """The best of each family; those with measurements first, so that what was begun is finished.
+
+    A VPC is in one region, so all are in that of the best.
+    """
+    objective = inputs.job_file.job.objective_or_default
+    ranked = sorted(survey.found.finalists, key=lambda row: preference(row, objective))
+    probed = {row.instance_type for row in inputs.measurements}
+    best: dict[str, Candidate] = {}
+    for row in sorted(ranked, key=lambda row: row.instance_type not in probed):
+        if row.region == ranked[0].region:
+            best.setdefault(row.instance_type.partition(".")[0], row)
+    return list(best.values())[:FAMILIES]
+
+
+def _cluster(
+    inputs: PlanInputs, survey: Survey, offer: Candidate, nodes: int, spot: bool, longest_seconds: float | None
+) -> ProbeCluster | None:
+    """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
+    job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
+    gpu = inputs.catalog.gpu_of(instance_type)
+    batches = _batches(job, nodes, instance_type.gpu_count, largest_batch(gpu, job.workload))
+    prices = _hourly_usd(inputs, offer, spot)
+    if not batches or prices is None:
+        return None
+    configurations = Configurations.of(inputs.catalog, instance_type, nodes=nodes, gpu_batch=batches)
+    startup = survey.models.overheads.startup_seconds
+    steps = float(survey.models.step_time.predict(configurations).p50.sum()) * _STEPS_PER_BATCH
+    expected = startup + steps + _SECONDS_PER_BATCH * len(batches)
+    longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)
+    return ProbeCluster(
+        instance_type=instance_type.name,
+        region=offer.region,
+        zone=offer.zone,
+        nodes=nodes,
+        gpus_per_node=instance_type.gpu_count,
+        gpu_batches=batches,
+        precision=job.workload.precision,
+        spot=spot,
+        hourly_usd=nodes * prices[0],
+        highest_hourly_usd=nodes * prices[1],
+        startup_seconds=startup,
+        expected_seconds=expected,
+        max_seconds=math.ceil(longest / 60) * 60,
+    )
+
+
+def _batches(job: Job, nodes: int, gpus_per_node: int, fitting: int) -> tuple[int, ...]:
+    """Three on one node, which separate a step's fixed part from its samples; the ends on more.
+
+    Where the job would accumulate gradients the range begins with what fits at once: more steps take as much longer.
+    """
+    allowed, gpus = job.workload.global_batch, nodes * gpus_per_node
+    high = min(allowed.high // gpus, fitting)
+    low = min(-(-allowed.low // gpus), high)
+    if high < 1:
+        return ()
+    return batches_between(low, high) if nodes == 1 else tuple(dict.fromkeys((low, high)))
+
+
+def _hourly_usd(inputs: PlanInputs, offer: Candidate, spot: bool) -> tuple[float, float] | None:
+    """A node with its volume: as bought, and on demand, which bounds it."""
+    sold = next(row for row in inputs.catalog.offers_by_type[offer.instance_type] if row.region == offer.region)
+    as_bought = sold.spot_usd.get(offer.zone) if spot else sold.on_demand_usd
+    if as_bought is None or sold.on_demand_usd is None:
+        return None
+    monthly = next(row.volume_usd_per_gib_month for row in inputs.catalog.regions if row.name == offer.region)
+    gib = root_volume_gib(inputs.job_file.job.workload.checkpoint_bytes_or_default)
+    volume = gib * monthly / HOURS_PER_MONTH
+    return as_bought + volume, sold.on_demand_usd + volume
+
+
+def still_to_measure(clusters: Iterable[ProbeCluster], measurements: Sequence[Measurement]) -> list[ProbeCluster]:
+    """Without the batches of which enough is known."""
+    shortened = []
+    for cluster in clusters:
+        probes = missing([cluster.probe(batch) for batch in cluster.gpu_batches], measurements)
+        shortened.append(cluster._replace(gpu_batches=tuple(probe.gpu_batch for probe in probes)))
+    return [cluster for cluster in shortened if cluster.gpu_batches]
+
+
+def refuse_too_small_a_cap(clusters: Sequence[ProbeCluster], max_usd: float) -> None:
+    cheapest = min(clusters, key=lambda cluster: cluster.max_usd)
+    if cheapest.max_usd > max_usd:
+        message = f"{format_usd(max_usd)} is below what the cheapest probe ({cheapest.name}) can cost at most, "
+        raise InputError(f"{message}{format_usd(cheapest.max_usd)}", key="--max-cost")
+
+
+def probe_variables(
+    job: Job, cluster: ProbeCluster, instance_type: InstanceType, command: Sequence[str], run_id: str
+) -> dict[str, Any]:
+    """The root variables of templates/probe."""
+    several = cluster.nodes > 1
+    gpu_batch = cluster.gpu_batches[0]
+    global_batch = cluster.probe(gpu_batch).global_batch
+    return {
+        "region": cluster.region,
+        "run_id": run_id,
+        "availability_zone_id": cluster.zone,
+        "instance_type": cluster.instance_type,
+        "node_count": cluster.nodes,
+        "gpus_per_node": cluster.gpus_per_node,
+        "spot": cluster.spot,
+        "efa_interfaces": instance_type.efa_interfaces if several else 0,
+        "network_cards": instance_type.network_cards,
+        "placement_group": several and instance_type.efa_interfaces > 0,
+        "root_volume_gib": root_volume_gib(job.workload.checkpoint_bytes_or_default),
+        "container_command": sweep_command(cluster, job.workload.target.reference_batch, command),
+        "global_batch": global_batch,
+        "gpu_batch": gpu_batch,
+        "learning_rate_scale": global_batch / job.workload.target.reference_batch,
+        "max_runtime_seconds": cluster.max_seconds,
+        "vpc_id": job.network.vpc,
+        "subnet_ids": list(job.network.subnets),
+        "ami_id": job.run.ami,
+        "container_image": job.run.image,
+    }
+
+
+def sweep_command(cluster: ProbeCluster, reference_batch: int, command: Sequence[str]) -> list[str]:
+    """What torchrun starts on every node: the job's own script, once per batch size."""
+    seconds = max((cluster.max_seconds - cluster.startup_seconds) / len(cluster.gpu_batches), _SHORTEST_SECONDS)
+    options = {
+        "--batches": ",".join(str(batch) for batch in cluster.gpu_batches),
+        "--reference-batch": str(reference_batch),
+        "--seconds-per-batch": str(math.floor(seconds)),
+    }
+    return ["-m", "probes.sweep", *(word for option in options.items() for word in option), "--", *command]
+
+
+def missing_answers(job: Job, command: Sequence[str]) -> list[str]:
+    """Keys of the job file that a cluster cannot do without."""
+    answers = {
+        "network.vpc": job.network.vpc,
+        "network.subnets": job.network.subnets,
+        "run.ami": job.run.ami,
+        "run.image": job.run.image,
+        "run.command": command,
+    }
+    return [key for key, value in answers.items() if not value]

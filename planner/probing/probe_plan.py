@@ -1,0 +1,80 @@
+"""Which configurations to measure, cheapest first: enough of them to tell the model's terms apart, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from planner.inputs import Job, Measurement, Precision
+
+LOCAL = "local"  # the instance type of a machine that is not in the catalogue
+
+
+class Probe(NamedTuple):
+    """One configuration to measure."""
+
+    instance_type: str
+    nodes: int
+    gpus_per_node: int
+    gpu_batch: int
+    accumulation_steps: int
+    precision: Precision
+
+    @property
+    def global_batch(self) -> int:
+        return self.nodes * self.gpus_per_node * self.gpu_batch * self.accumulation_steps
+
+
+def local_probes(job: Job, worker_counts: Sequence[int]) -> list[Probe]:
+    """Three batch sizes on one worker, which separate a step's fixed part from its samples; the middle one on more."""
+    return _spread(job, [(1, workers) for workers in worker_counts])
+
+
+def container_probes(job: Job, node_counts: Sequence[int]) -> list[Probe]:
+    """The same with nodes of one worker each, so that gradients cross a network. One node is like one local worker."""
+    return _spread(job, [(nodes, 1) for nodes in node_counts])
+
+
+def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
+    workload = job.workload
+    batches = batches_between(workload.global_batch.low, workload.global_batch.high)
+    middle = batches[len(batches) // 2]
+    single = [Probe(LOCAL, 1, 1, batch, 1, workload.precision) for batch in batches]
+    several = [
+        Probe(LOCAL, nodes, workers, max(middle // (nodes * workers), 1), 1, workload.precision)
+        for nodes, workers in shapes
+        if nodes * workers > 1
+    ]
+    return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.nodes, probe.gpus_per_node))
+
+
+def batches_between(low: int, high: int) -> tuple[int, ...]:
+    """Both ends and the geometric middle, as far as they differ."""
+    return tuple(dict.fromkeys((low, round((low * high) ** 0.5), high)))
+
+
+def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> list[Probe]:
+    """What was not measured yet, without what is known not to fit the memory."""
+    measured: set[Probe] = set()
+    too_large: dict[Probe, int] = {}
+    for row in measurements:
+        probe = probe_of(row)
+        measured.add(probe)
+        if row.out_of_memory_at is not None:
+            shape = probe._replace(gpu_batch=1)
+            too_large[shape] = min(row.out_of_memory_at, too_large.get(shape, row.out_of_memory_at))
+    return [
+        probe
+        for probe in probes
+        if probe not in measured and probe.gpu_batch < too_large.get(probe._replace(gpu_batch=1), probe.gpu_batch + 1)
+    ]
+
+
+def not_in(known: Iterable[Measurement], rows: Iterable[Measurement]) -> list[Measurement]:
+    """Rows of configurations that are not known yet."""
+    measured = {probe_of(row) for row in known}
+    return [row for row in rows if probe_of(row) not in measured]
+
+
+def probe_of(row: Measurement) -> Probe:
+    return Probe(row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision)

@@ -1,0 +1,166 @@
+"""Everything that could be rented, as columns: nodes x batch on each GPU, and where and how they are bought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from planner.columns import Flags, Floats, Ints
+from planner.inputs import Catalog, Constraints, CountRange, InstanceType, RegionPrices
+from planner.models import Configurations
+
+Market = Literal["on_demand", "spot"]
+
+_ROOT_VOLUME_GIB = 200  # container image and framework caches
+HOURS_PER_MONTH = 730.0
+_CHECKPOINTS_KEPT = 2
+_MOST_MICRO_STEPS = 64
+
+
+def every_split(
+    catalog: Catalog, instance_type: InstanceType, nodes: CountRange, global_batch: CountRange
+) -> Configurations:
+    """Every way to spread the allowed global batches over so many nodes.
+
+    The global batch is always nodes x GPUs x local batch x micro-steps, so that no sample is dropped.
+    """
+    gpus = instance_type.gpu_count
+    rows = [
+        (count, local_batch, micro_steps)
+        for count in range(nodes.low, nodes.high + 1)
+        for share in _shares(-(-global_batch.low // (count * gpus)), global_batch.high // (count * gpus))
+        for local_batch, micro_steps in _splits(share)
+    ]
+    count, local_batch, micro_steps = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return Configurations.of(catalog, instance_type, nodes=count, gpu_batch=local_batch, accumulation_steps=micro_steps)
+
+
+def _shares(low: int, high: int) -> list[int]:
+    """Samples per GPU and step worth trying: 1, 2, 3, 4, 6, 8, 12 … and both ends of what is allowed."""
+    if low > high:
+        return []
+    powers = [1 << exponent for exponent in range(high.bit_length())]
+    steps = {*powers, *(3 * power // 2 for power in powers if power > 1), low, high}
+    return sorted(share for share in steps if low <= share <= high)
+
+
+@lru_cache(maxsize=1 << 16)
+def _splits(share: int) -> tuple[tuple[int, int], ...]:
+    """Into local batch and micro-steps, without a remainder."""
+    return tuple(
+        (share // micro_steps, micro_steps)
+        for micro_steps in range(1, min(share, _MOST_MICRO_STEPS) + 1)
+        if share % micro_steps == 0
+    )
+
+
+def root_volume_gib(checkpoint_bytes: float) -> int:
+    """With room for a checkpoint that is being written beside the last one."""
+    return _ROOT_VOLUME_GIB + math.ceil(_CHECKPOINTS_KEPT * checkpoint_bytes / 2**30)
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Where one instance type can be bought in one market: a zone per row, cheaper spot capacity first."""
+
+    market: Market
+    regions: tuple[str, ...]
+    zones: tuple[str, ...]
+    on_demand_usd: Floats
+    node_usd: Floats
+    interruption_class: tuple[int | None, ...]
+    volume_usd_per_node: Floats
+    checkpoint_usd: Floats
+
+    def __len__(self) -> int:
+        return len(self.zones)
+
+    def at(self, rows: Sequence[int]) -> Offers:
+        kept = np.array(rows, dtype=np.int64)
+        return Offers(
+            market=self.market,
+            regions=tuple(self.regions[row] for row in rows),
+            zones=tuple(self.zones[row] for row in rows),
+            on_demand_usd=self.on_demand_usd[kept],
+            node_usd=self.node_usd[kept],
+            interruption_class=tuple(self.interruption_class[row] for row in rows),
+            volume_usd_per_node=self.volume_usd_per_node[kept],
+            checkpoint_usd=self.checkpoint_usd[kept],
+        )
+
+    def base_usd(self, base: Ints) -> Floats:
+        """So many on-demand nodes for an hour, shape (rows, offers)."""
+        return np.asarray(np.outer(base, self.on_demand_usd))
+
+    def spot_usd(self, nodes: Ints) -> Floats:
+        return np.asarray(np.outer(nodes, self.node_usd))
+
+    def storage_usd(self, nodes: Ints) -> Floats:
+        """Its volumes and checkpoints for an hour, shape (rows, offers)."""
+        return np.asarray(np.outer(nodes, self.volume_usd_per_node) + self.checkpoint_usd)
+
+
+class _Sale(NamedTuple):
+    """One instance type in one zone."""
+
+    region: RegionPrices
+    zone: str
+    on_demand_usd: float
+    spot_usd: float | None
+    interruption_class: int | None
+
+    @property
+    def cheaper_spot_first(self) -> tuple[bool, float, str, str]:
+        return self.spot_usd is None, self.spot_usd or 0.0, self.region.name, self.zone
+
+
+def offers_by_market(
+    catalog: Catalog, instance_type: InstanceType, regions: tuple[str, ...], checkpoint_bytes: float
+) -> dict[Market, Offers]:
+    """Only where there is an on-demand price: it bounds what a spot node can cost."""
+    prices = {region.name: region for region in catalog.regions}
+    sales = [
+        _Sale(prices[offer.region], zone, offer.on_demand_usd, spot_usd, offer.interruption_class)
+        for offer in catalog.offers_by_type[instance_type.name]
+        if offer.region in regions and offer.on_demand_usd is not None
+        for zone, spot_usd in offer.spot_usd.items()
+    ]
+    sales.sort(key=lambda sale: sale.cheaper_spot_first)
+    on_demand = [(sale, sale.on_demand_usd) for sale in sales]
+    spot = [(sale, sale.spot_usd) for sale in sales if sale.spot_usd is not None]
+    return {
+        "on_demand": _offers("on_demand", on_demand, checkpoint_bytes),
+        "spot": _offers("spot", spot, checkpoint_bytes),
+    }
+
+
+def _offers(market: Market, sales: Sequence[tuple[_Sale, float]], checkpoint_bytes: float) -> Offers:
+    """Each with what a node costs in this market."""
+    volume_gib, stored_gib = root_volume_gib(checkpoint_bytes), _CHECKPOINTS_KEPT * checkpoint_bytes / 2**30
+    volumes = [volume_gib * sale.region.volume_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
+    stored = [stored_gib * sale.region.object_storage_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
+    return Offers(
+        market=market,
+        regions=tuple(sale.region.name for sale, _ in sales),
+        zones=tuple(sale.zone for sale, _ in sales),
+        on_demand_usd=np.array([sale.on_demand_usd for sale, _ in sales], dtype=float),
+        node_usd=np.array([usd for _, usd in sales], dtype=float),
+        interruption_class=tuple(sale.interruption_class for sale, _ in sales),
+        volume_usd_per_node=np.array(volumes),
+        checkpoint_usd=np.array(stored),
+    )
+
+
+def within_quota(instance_type: InstanceType, on_demand: Ints, spot: Ints, constraints: Constraints) -> Flags:
+    """Whether the account may run that many vCPUs of this class at once."""
+    allowed = np.ones(len(on_demand), dtype=bool)
+    for count, quota in ((on_demand, constraints.quotas.on_demand), (spot, constraints.quotas.spot)):
+        limit = getattr(quota, instance_type.quota_class)
+        if limit is not None:
+            allowed &= count * instance_type.vcpu <= limit
+    return allowed

@@ -1,0 +1,147 @@
+"""Which of all candidates to take: cheapest within the deadline, fastest within the budget, or the knee between.
+
+Hours and dollars are compared at the quantile that the job asks confidence for, so a candidate keeps a limit with
+that confidence exactly when this one number keeps it. Every rule below prefers fewer hours and fewer dollars, so
+only the Pareto front of each instance type and market can win, and only the cheapest zone for each node count.
+That is how millions of candidates are compared exactly without a row for each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.columns import Ints, Prediction
+from planner.inputs import Catalog, InstanceType, Job
+from planner.models import Configurations
+from planner.search.candidates import Market, Offers, every_split, offers_by_market, within_quota
+from planner.search.pricing import Candidate, Predictors, Priced, on_demand, spot_places, with_spot, work_hours
+from planner.search.ranking import preference
+from planner.spot import on_demand_bases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The union of the fronts, fastest first, and what it was drawn from."""
+
+    finalists: tuple[Candidate, ...]
+    candidate_count: int
+    left_out: Counter[str]  # how many instance types took no part, by the reason
+
+
+def search(
+    job: Job, catalog: Catalog, instance_types: Sequence[InstanceType], regions: tuple[str, ...], predictors: Predictors
+) -> SearchResult:
+    """Compare every candidate on these instance types and regions."""
+    fronts = _Fronts(job=job, catalog=catalog, regions=regions, predictors=predictors)
+    for gpu_count in sorted({instance_type.gpu_count for instance_type in instance_types}):
+        alike = [each for each in instance_types if each.gpu_count == gpu_count]
+        splits = every_split(catalog, alike[0], job.constraints.nodes, job.workload.global_batch)
+        samples = predictors.samples(splits.global_batch)
+        for instance_type in alike:
+            reason = fronts.add(splits.on(catalog, instance_type), samples)
+            fronts.left_out.update([reason] if reason else [])
+    fronts.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
+    return SearchResult(
+        finalists=tuple(fronts.finalists), candidate_count=fronts.candidate_count, left_out=fronts.left_out
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fronts:
+    """Collects the fronts, one instance type after the other."""
+
+    job: Job
+    catalog: Catalog
+    regions: tuple[str, ...]
+    predictors: Predictors
+    finalists: list[Candidate] = field(default_factory=list)
+    candidate_count: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, configurations: Configurations, samples: Prediction) -> str | None:
+        """All of one instance type. Why it takes no part, if it does not."""
+        instance_type, workload = configurations.instance_type, self.job.workload
+        if configurations.gpu.peak_flops_per_second(workload.precision) is None:
+            return "have no units for this precision"
+        offers = offers_by_market(self.catalog, instance_type, self.regions, workload.checkpoint_bytes_or_default)
+        if not offers["on_demand"]:
+            return "are not sold on demand in these regions"
+        fits = self.predictors.fits(configurations)
+        if len(fits) and not fits.any():
+            return "have too little GPU memory for the smallest local batch"
+        count_before = self.candidate_count
+        self._add_markets(configurations.at(fits), samples.at(fits), offers)
+        took_part = self.candidate_count > count_before
+        return None if took_part else "exceed the quotas, the batch range or what the spot options leave"
+
+    def _add_markets(
+        self, configurations: Configurations, samples: Prediction, offers: Mapping[Market, Offers]
+    ) -> None:
+        constraints, nodes = self.job.constraints, configurations.nodes
+        work = work_hours(configurations, samples, self.predictors)
+        if constraints.spot != "always":
+            bought = on_demand(configurations, work, offers["on_demand"], self.predictors)
+            self._add(bought, nodes, 0 * nodes, len(offers["on_demand"]))
+        markets = self.predictors.spot_markets
+        if constraints.spot == "never" or markets is None or not offers["spot"]:
+            return
+        base = np.stack(list(on_demand_bases(np.arange(1 + nodes.max(initial=0)), constraints)))[:, nodes]
+        row, base = np.nonzero(base >= 0)[1], base[base >= 0]
+        configurations, work, nodes = configurations.at(row), work.at(row), nodes[row]
+        deadlines = (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,)
+        for place in spot_places(offers["spot"], configurations.instance_type, markets) if len(row) else ():
+            for deadline in deadlines:
+                bought = with_spot(
+                    configurations,
+                    work,
+                    place,
+                    base,
+                    markets=markets,
+                    predictors=self.predictors,
+                    deadline_hours=deadline,
+                )
+                self._add(bought, base if deadline is None else nodes, nodes - base, place.stands_for)
+
+    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints, zones: int) -> None:
+        allowed = within_quota(priced.configurations.instance_type, on_demand_nodes, spot_nodes, self.job.constraints)
+        self.candidate_count += int(allowed.sum()) * zones
+        self.finalists += priced.front(allowed, self.job.constraints.confidence)
+
+
+def evaluate(
+    job: Job,
+    catalog: Catalog,
+    configurations: Configurations,
+    regions: tuple[str, ...],
+    predictors: Predictors,
+    market: Market,
+    base: int | None = None,
+) -> list[Candidate]:
+    """Every one of these, in their order, where it is cheapest; empty where the type is not sold so.
+
+    As in the search, but whatever the job allows: limits, quotas, memory and spot policy are not asked. `base`:
+    on-demand nodes beside spot ones, if not the fewest that the search would try.
+    """
+    checkpoint_bytes = job.workload.checkpoint_bytes_or_default
+    offers = offers_by_market(catalog, configurations.instance_type, regions, checkpoint_bytes)[market]
+    confidence, every = job.constraints.confidence, np.arange(len(configurations.nodes))
+    work = work_hours(configurations, predictors.samples(configurations.global_batch), predictors)
+    if offers and market == "on_demand":
+        return on_demand(configurations, work, offers, predictors).candidates(every, confidence)
+    markets = predictors.spot_markets
+    if not offers or markets is None:
+        return []
+    nodes = configurations.nodes
+    fewest = next(on_demand_bases(nodes, job.constraints)) if base is None else np.full(len(nodes), base)
+    bases = np.clip(fewest, 0, nodes - 1)
+    each = [
+        with_spot(configurations, work, place, bases, markets=markets, predictors=predictors).candidates(
+            every, confidence
+        )
+        for place in spot_places(offers, configurations.instance_type, markets)
+    ]
+    return [min(rows, key=lambda row: preference(row, "cost")) for rows in zip(*each, strict=True)]

@@ -1,0 +1,254 @@
+"""What each configuration takes and costs, on demand or with spot nodes: hours and dollars as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.columns import Flags, Floats, Ints, Prediction, Quantiles
+from planner.inputs import InstanceType
+from planner.models import Configurations
+from planner.search.candidates import Market, Offers
+from planner.spot import SpotMarkets, SpotSource, expected_losses, fallen_back
+
+STOP_SLACK_HOURS = 0.5  # after which AWS itself stops a run whose nodes did not (modules/gpu-cluster/deadline.tf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictors:
+    """What search needs to know of a configuration, whoever predicts it."""
+
+    fits: Callable[[Configurations], Flags]
+    step_seconds: Callable[[Configurations], Prediction]
+    samples: Callable[[Ints], Prediction]
+    startup_seconds: float
+    checkpoint_interval_seconds: float  # on demand
+    checkpoint_share: float
+    spot_price: Prediction
+    spot_markets: SpotMarkets | None  # None: without checkpoints a lost node loses everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
+
+    instance_type: str
+    market: Market
+    region: str
+    zone: str
+    nodes: int
+    on_demand_count: int
+    gpu_batch: int
+    accumulation_steps: int
+    global_batch: int
+    checkpoint_interval_seconds: float
+    losses: float
+    falls_back: bool  # counts on scav.policy.json being executed
+    hourly_usd: float
+    storage_hourly_usd: float
+    hours: Quantiles
+    hours_limit: float
+    usd: Quantiles
+    usd_limit: float
+    extrapolated: bool
+
+
+class SpotPlace(NamedTuple):
+    """A zone that may win, alone or before others that lose spot nodes as often and cost no less in anything."""
+
+    source: SpotSource
+    offers: Offers  # one
+    stands_for: int  # zones, itself included
+
+
+def spot_places(offers: Offers, instance_type: InstanceType, markets: SpotMarkets) -> list[SpotPlace]:
+    """Of a source's zones, the cheapest; several where one has the lower spot price and another the lower cap on it."""
+    rows: dict[SpotSource, list[int]] = {}
+    for row, (zone, interruption_class) in enumerate(zip(offers.zones, offers.interruption_class, strict=True)):
+        source = markets.history.source(instance_type.name, zone, interruption_class)
+        if source.ever_there:
+            rows.setdefault(source, []).append(row)
+    prices = np.stack(
+        [offers.node_usd, offers.on_demand_usd, offers.volume_usd_per_node, offers.checkpoint_usd], axis=1
+    )
+    places = []
+    for source, zones in rows.items():
+        kept: list[int] = []
+        for row in zones:  # cheaper spot first, so that nobody is beaten by a later one
+            if not any((prices[other] <= prices[row]).all() for other in kept):
+                kept.append(row)
+        others = len(zones) - len(kept)
+        places += [SpotPlace(source, offers.at([row]), 1 + others * (row == kept[0])) for row in kept]
+    return places
+
+
+def work_hours(configurations: Configurations, samples: Prediction, predictors: Predictors) -> Prediction:
+    """Steps alone: no checkpoints, no start-up, no lost nodes."""
+    steps = samples.scaled(1.0 / configurations.global_batch)
+    return predictors.step_seconds(configurations).times(steps).scaled(1 / 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """Configurations bought in one way, each where it is cheapest."""
+
+    configurations: Configurations
+    offers: Offers
+    offer: Ints  # which of the offers
+    on_demand_count: Ints
+    interval_seconds: Floats
+    losses: Floats
+    falls_back: bool
+    hourly_usd: Floats
+    storage_hourly_usd: Floats
+    hours: Prediction
+    usd: Prediction
+
+    def front(self, allowed: Flags, confidence: float) -> list[Candidate]:
+        rows = np.flatnonzero(allowed)
+        hours, usd = self.hours.quantile(confidence), self.usd.quantile(confidence)
+        return self.candidates(rows[pareto_rows(hours[rows], usd[rows])], confidence)
+
+    def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
+        rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
+        places, offers = self.offer[kept].tolist(), self.offers
+        columns: dict[str, list[Any]] = {
+            "region": [offers.regions[place] for place in places],
+            "zone": [offers.zones[place] for place in places],
+            "nodes": rows.nodes.tolist(),
+            "on_demand_count": self.on_demand_count[kept].tolist(),
+            "gpu_batch": rows.gpu_batch.tolist(),
+            "accumulation_steps": rows.accumulation_steps.tolist(),
+            "global_batch": rows.global_batch.tolist(),
+            "checkpoint_interval_seconds": self.interval_seconds[kept].tolist(),
+            "losses": self.losses[kept].tolist(),
+            "hourly_usd": self.hourly_usd[kept].tolist(),
+            "storage_hourly_usd": self.storage_hourly_usd[kept].tolist(),
+            "hours": hours.rows(),
+            "hours_limit": hours.quantile(confidence).tolist(),
+            "usd": usd.rows(),
+            "usd_limit": usd.quantile(confidence).tolist(),
+            "extrapolated": hours.extrapolated.tolist(),
+        }
+        same: dict[str, Any] = {
+            "instance_type": rows.instance_type.name,
+            "market": offers.market,
+            "falls_back": self.falls_back,
+        }
+        return [
+            Candidate(**same, **dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
+        ]
+
+
+def on_demand(configurations: Configurations, work: Prediction, offers: Offers, predictors: Predictors) -> Priced:
+    hours = work.scaled(1 + predictors.checkpoint_share, shift=predictors.startup_seconds / 3600)
+    first, which = _distinct(configurations.nodes)
+    counts = configurations.nodes[first]
+    bill = _bill(offers, counts, counts).at(which)
+    return Priced(
+        configurations=configurations,
+        offers=offers,
+        offer=bill.offer,
+        on_demand_count=configurations.nodes,
+        interval_seconds=np.full(len(which), predictors.checkpoint_interval_seconds),
+        losses=np.zeros(len(which)),
+        falls_back=False,
+        hourly_usd=bill.fixed,
+        storage_hourly_usd=bill.storage,
+        hours=hours,
+        usd=hours.scaled(bill.fixed),
+    )
+
+
+def with_spot(
+    configurations: Configurations,
+    work: Prediction,
+    place: SpotPlace,
+    base: Ints,
+    *,
+    markets: SpotMarkets,
+    predictors: Predictors,
+    deadline_hours: float | None = None,
+) -> Priced:
+    """With `base` on-demand nodes in each row.
+
+    With a deadline, on-demand nodes replace the spot ones before it is missed.
+    """
+    # Prices and losses belong to a node count and a base, of which there are far fewer than rows.
+    first, which = _distinct(configurations.nodes * (1 + base.max(initial=0)) + base)
+    counts, bases = configurations.nodes[first], base[first]
+    bill = _bill(place.offers, counts, bases).at(which)
+    terms = markets.terms(place.source, configurations.nodes - base)
+    startup = predictors.startup_seconds / 3600
+    busy = work.scaled(1 + terms.save_share)
+    wall, paid = terms.slowdown(busy.p50)
+    hours = busy.times(wall).shifted(startup)
+    # Hours of spot nodes at today's price that will cost as much as these hours do then.
+    spot_hours = busy.times(paid).shifted(startup).times(predictors.spot_price)
+    usd = hours.scaled(bill.fixed).plus(spot_hours.scaled(bill.spot))
+    usd = usd.at_most(hours.scaled(bill.all_on_demand))  # a spot node never costs more than an on-demand one
+    if deadline_hours is not None:
+        taken_back = np.minimum(terms.interval_seconds / 3600, busy.p50)
+        reserve = startup + taken_back + markets.restart_seconds / 3600
+        hours, usd = fallen_back(hours, usd, busy, deadline_hours - reserve, bill.all_on_demand)
+    return Priced(
+        configurations=configurations,
+        offers=place.offers,
+        offer=bill.offer,
+        on_demand_count=base,
+        interval_seconds=terms.interval_seconds,
+        losses=expected_losses(busy.p50, terms.burden),
+        falls_back=deadline_hours is not None,
+        hourly_usd=bill.fixed + bill.spot,
+        storage_hourly_usd=bill.storage,
+        hours=hours,
+        usd=usd,
+    )
+
+
+def _distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """A row of each key, and which key every row has, without sorting: keys are small numbers."""
+    row_of = np.full(int(keys.max(initial=0)) + 1, -1)
+    row_of[keys] = np.arange(len(keys))
+    known = np.flatnonzero(row_of >= 0)
+    place = np.empty_like(row_of)
+    place[known] = np.arange(len(known))
+    return row_of[known], place[keys]
+
+
+class _Bill(NamedTuple):
+    """Dollars an hour where a cluster is cheapest: what is paid all the time, and what only while spot is there."""
+
+    offer: Ints
+    fixed: Floats
+    spot: Floats
+    storage: Floats
+    all_on_demand: Floats
+
+    def at(self, rows: Ints) -> _Bill:
+        return _Bill(self.offer[rows], self.fixed[rows], self.spot[rows], self.storage[rows], self.all_on_demand[rows])
+
+
+def _bill(offers: Offers, nodes: Ints, base: Ints) -> _Bill:
+    storage = offers.storage_usd(nodes)
+    fixed, spot = offers.base_usd(base) + storage, offers.spot_usd(nodes - base)
+    cheapest = (fixed + spot).argmin(axis=1)
+    at = (np.arange(len(nodes)), cheapest)
+    return _Bill(cheapest, fixed[at], spot[at], storage[at], (offers.base_usd(nodes) + storage)[at])
+
+
+def pareto_rows(hours: Floats, usd: Floats) -> Ints:
+    """Rows that no other row beats in both, fastest first; of equal rows the first."""
+    near = np.flatnonzero(~np.isnan(hours + usd))
+    for beats in (usd, hours):  # most rows are slower than the cheapest or dearer than the fastest: nothing to sort
+        if len(near):
+            best = near[beats[near].argmin()]
+            near = near[(hours[near] <= hours[best]) | (usd[near] <= usd[best])]
+    order = near[np.lexsort((usd[near], hours[near]))]
+    ranked = usd[order]
+    best_before = np.concatenate(([np.inf], np.minimum.accumulate(ranked)[:-1]))
+    return np.asarray(order[ranked < best_before])

@@ -1,0 +1,237 @@
+"""What spot nodes cost a candidate in lost work and waiting, for a hundred thousand candidates at once.
+
+Renewal theory instead of simulation: each loss takes back part of an interval, a restart and a wait; their number and
+their spread follow from the up- and down-times. From half a day of work on it is near the simulation (a test says how
+near).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from planner.columns import Z95, Floats, Ints, Prediction
+from planner.models import UNNOTICED_SHARE
+from planner.spot.rates.process import (
+    AGE_EDGES_HOURS,
+    SpotProcess,
+    area_by_row,
+    left_by_age,
+    mean_by_row,
+    moments_by_row,
+)
+
+# A gang is lost more often than a node, but far less often than its nodes would be one by one: losses come together.
+# Exponents of the node count, read off two recordings of 4 nodes and two of 16: losses grow by 0 to 0.66, so rough.
+LOSS_EXPONENT, EXPONENT_SD = 0.25, 0.2
+RETURN_EXPONENT = -0.05
+_LESS_HOURS = 2.0  # half the rates is about a quarter of the hours
+# With luck hardly anything is lost: p05 is this power of p50, in simulations 0 to 0.3. The same power for all, since
+# with a longer lucky tail for more spot nodes these would now and then look safer.
+_LUCKY_POWER = 0.1
+_THREE_POINTS = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))  # of a normal distribution, with their weights
+_LATER_HOURS = AGE_EDGES_HOURS[-1] * (2.0 ** np.arange(1, 10) - 1)  # after the oldest age begins
+_WAITS_HOURS = np.append(AGE_EDGES_HOURS, AGE_EDGES_HOURS[-1] + _LATER_HOURS)
+_LEAST_KEPT_HOURS = 1e-6  # of a stint: with a restart that outlasts every one, the rest is as good as nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotRates:
+    """A row per candidate, or one row for all: rates by age, and what is not known of them."""
+
+    loss_per_hour: Floats  # shape (rows, ages)
+    return_per_hour: Floats
+    loss_log_sd: Floats
+    return_log_sd: Floats
+
+    @classmethod
+    def of(cls, *processes: SpotProcess) -> SpotRates:
+        return cls(
+            loss_per_hour=np.array([process.loss_per_hour for process in processes]),
+            return_per_hour=np.array([process.return_per_hour for process in processes]),
+            loss_log_sd=np.array([process.loss_log_sd for process in processes]),
+            return_log_sd=np.array([process.log_sd for process in processes]),
+        )
+
+    def at(self, rows: Ints) -> SpotRates:
+        return SpotRates(
+            loss_per_hour=self.loss_per_hour[rows],
+            return_per_hour=self.return_per_hour[rows],
+            loss_log_sd=self.loss_log_sd[rows],
+            return_log_sd=self.return_log_sd[rows],
+        )
+
+    def scaled(self, loss: Floats | float = 1.0, returns: Floats | float = 1.0) -> SpotRates:
+        return replace(
+            self,
+            loss_per_hour=self.loss_per_hour * np.reshape(loss, (-1, 1)),
+            return_per_hour=self.return_per_hour * np.reshape(returns, (-1, 1)),
+        )
+
+    def for_gang(self, times_as_many: Floats | Ints) -> SpotRates:
+        """Of so many times the spot nodes that the rates are of; a gang without any is never lost."""
+        more = np.maximum(np.asarray(times_as_many, dtype=float), 1.0)
+        scaled = self.scaled(np.where(np.asarray(times_as_many) > 0, more**LOSS_EXPONENT, 0.0), more**RETURN_EXPONENT)
+        return replace(
+            scaled,
+            loss_log_sd=np.hypot(self.loss_log_sd, EXPONENT_SD * np.log(more)),
+            return_log_sd=self.return_log_sd + 0.0 * more,
+        )
+
+    @property
+    def mean_up_hours(self) -> Floats:
+        return mean_by_row(self.loss_per_hour)
+
+
+class _Keeping(NamedTuple):
+    """What a loss takes back."""
+
+    interval_hours: Floats
+    restart_hours: float
+    saves_on_notice: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotBurden:
+    """What a gang adds to each busy hour and to the start: mean and variance of hours, and its losses.
+
+    A row per offer and node count, of which there are far fewer than candidates.
+    """
+
+    losses_per_hour: Floats
+    hours_per_hour: Floats
+    waiting_share: Floats  # of these hours, in which no spot node is paid; the rest is work done again
+    variance_per_hour: Floats
+    shortage: Floats  # the chance that capacity is not there at the start
+    start_hours: Floats
+    start_variance: Floats
+    start_p95_hours: Floats
+    loss_log_sd: Floats
+    lower_log_sd: Floats  # of these hours, since the rates are not known
+    upper_log_sd: Floats
+
+    @classmethod
+    def of(
+        cls,
+        rates: SpotRates,
+        *,
+        interval_hours: Floats | float,
+        restart_hours: float = 0.1,
+        saves_on_notice: bool = False,
+    ) -> SpotBurden:
+        up, up_square, _ = moments_by_row(rates.loss_per_hour)
+        down, down_square, down_cube = moments_by_row(rates.return_per_hour)
+        keeping = _Keeping(np.asarray(interval_hours, dtype=float), restart_hours, saves_on_notice)
+        kept = np.maximum(_kept_hours(rates.loss_per_hour, up, keeping), _LEAST_KEPT_HOURS)
+        endless = np.isinf(up)
+        up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
+        losses = np.where(endless, 0.0, 1 / kept)
+        shortage = np.where(endless, 0.0, down / (up + down))
+        rest = down_square / (2 * down)  # what is left of a shortage that is met at a random moment
+        return cls(
+            losses_per_hour=losses,
+            hours_per_hour=losses * (up - kept + down),
+            waiting_share=np.where(np.isinf(down), 1.0, down / (up - kept + down)),
+            variance_per_hour=losses * (down_square - down**2 + (down / kept) ** 2 * (up_square - up**2)),
+            shortage=shortage,
+            start_hours=shortage * rest,
+            start_variance=shortage * (down_cube / (3 * down) - shortage * rest**2),
+            start_p95_hours=_start_p95_hours(rates),
+            loss_log_sd=rates.loss_log_sd,
+            lower_log_sd=_LESS_HOURS * np.hypot(rates.loss_log_sd, rates.return_log_sd),
+            upper_log_sd=_upper_log_sd(rates, down, keeping),
+        )
+
+    def at(self, rows: Ints) -> SpotBurden:
+        return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def _kept_hours(loss_per_hour: Floats, up_hours: Floats, keeping: _Keeping) -> Floats:
+    """Of a stint, after its restart and what its end takes back: of whole intervals half of one, of less all."""
+    if not keeping.saves_on_notice:
+        return up_hours - area_by_row(loss_per_hour, keeping.restart_hours + keeping.interval_hours / 2)
+    starting = area_by_row(loss_per_hour, keeping.restart_hours)
+    in_danger = area_by_row(loss_per_hour, keeping.restart_hours + keeping.interval_hours) - starting
+    return up_hours - starting - UNNOTICED_SHARE / 2 * in_danger
+
+
+def _upper_log_sd(rates: SpotRates, down_hours: Floats, keeping: _Keeping) -> Floats:
+    """How far the hours move when either rate is worse than in 95 of 100 zones: often by far more than the rate."""
+
+    def up_and_kept(factor: Floats | float) -> tuple[Floats, Floats]:
+        loss = rates.loss_per_hour * np.reshape(factor, (-1, 1))
+        up = mean_by_row(loss)
+        return up, np.maximum(_kept_hours(loss, up, keeping), _LEAST_KEPT_HOURS)
+
+    usual, lost_sooner = up_and_kept(1.0), up_and_kept(np.exp(Z95 * rates.loss_log_sd))
+    back_later = mean_by_row(rates.return_per_hour * np.exp(-Z95 * rates.return_log_sd)[:, None])
+    never = np.isinf(usual[0]) | np.isinf(down_hours)  # then there is nothing to be wrong about
+
+    def log_hours(up: Floats, kept: Floats, down: Floats) -> Floats:
+        up, kept, down = (np.where(never, 1.0, hours) for hours in (up, kept, down))
+        return np.log((up - kept + down) / kept)
+
+    before = log_hours(*usual, down_hours)
+    return np.hypot(log_hours(*lost_sooner, down_hours) - before, log_hours(*usual, back_later) - before) / Z95
+
+
+def _start_p95_hours(rates: SpotRates) -> Floats:
+    """How long the run waits for its first node, at most in 95 of 100 runs, over what is not known of the rates.
+
+    What is left of a shortage that is met at a random moment lasts longer than t with the integral of its survival
+    from t on, over the mean hours of a whole turn. That is known at the ages, and beyond the oldest falls evenly.
+    """
+    ups = [mean_by_row(rates.scaled(np.exp(rates.loss_log_sd * point)).loss_per_hour) for point, _ in _THREE_POINTS]
+    longer = np.zeros((len(ups[0]), len(_WAITS_HOURS)))
+    for point, likely in _THREE_POINTS:
+        left = left_by_age(rates.scaled(returns=np.exp(rates.return_log_sd * point)).return_per_hour)
+        later = np.exp(-np.outer(rates.return_per_hour[:, -1] * np.exp(rates.return_log_sd * point), _LATER_HOURS))
+        turns = sum(weight / (up + left[:, 0]) for up, (_, weight) in zip(ups, _THREE_POINTS, strict=True))
+        longer += likely * np.concatenate([left, left[:, -1:] * later], axis=1) * np.reshape(turns, (-1, 1))
+    logs = np.log(np.maximum(longer, 1e-12))
+    return np.array([np.interp(-np.log(0.05), -row, _WAITS_HOURS) for row in logs])
+
+
+def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
+    """Wall time with spot nodes over wall time without: rework, restarts and waiting for capacity.
+
+    `busy_hours` are steps and saves.
+    """
+    on_the_way = burden.hours_per_hour * busy_hours
+    mean = on_the_way + burden.start_hours
+    square = burden.variance_per_hour * busy_hours + burden.start_variance + mean**2
+    spared = _chance_of_none(busy_hours, burden)
+    hit = np.maximum(1 - spared, 1e-12)
+    typical, log_variance = _log_normal(mean / hit, square / hit)
+    lower, upper = (np.sqrt(log_variance + sd**2) for sd in (burden.lower_log_sd, burden.upper_log_sd))
+    middle, high = (
+        np.where(share > spared, typical * np.exp(sd * ndtri((share - spared) / hit)), 0.0)
+        for share, sd in ((0.5, lower), (0.95, upper))
+    )
+    # One long wait at the start is a tail of its own, which the two moments of a short run miss.
+    high = np.sqrt(high**2 + (burden.start_p95_hours + on_the_way) ** 2)
+    p50 = 1 + middle / busy_hours
+    return Prediction(
+        p05=p50**_LUCKY_POWER, p50=p50, p95=1 + high / busy_hours, extrapolated=np.zeros(len(mean), dtype=bool)
+    )
+
+
+def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:
+    """That capacity is there at the start and stays, over what is not known of the rate."""
+    losses = burden.losses_per_hour * busy_hours
+    none = sum(weight * np.exp(-losses * np.exp(burden.loss_log_sd * point)) for point, weight in _THREE_POINTS)
+    return np.asarray(none * (1 - burden.shortage))
+
+
+def _log_normal(mean: Floats, square: Floats) -> tuple[Floats, Floats]:
+    """Median and log variance from two moments; zero where there is nothing."""
+    ratio = np.maximum(np.divide(square, mean**2, out=np.ones_like(mean), where=mean > 0), 1.0)
+    return mean / np.sqrt(ratio), np.log(ratio)
+
+
+def expected_losses(busy_hours: Floats, burden: SpotBurden) -> Floats:
+    """How often each run of so many busy hours loses its gang."""
+    return np.asarray(busy_hours * burden.losses_per_hour)
