@@ -87,7 +87,9 @@ def fresh_copy(tmp_path):
     """Like a clone, so that no scav-plan/ of the developer is in the way; with the .venv that there is."""
     copy = tmp_path / "scav"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "scav-plan", "build", "dist")
-    shutil.copytree(REPOSITORY, copy, ignore=ignored)  # keeps times: nothing looks newer than the .venv
+    shutil.copytree(REPOSITORY, copy, ignore=ignored)
+    for name in ("pyproject.toml", "requirements/dev.lock"):
+        os.utime(copy / name, (0, 0))  # older than the .venv, or make would install the copy into it
     environment = Path(sys.executable).parents[1]
     (copy / ".venv").symlink_to(environment)
     stamps = [environment / ".installed-base", environment / ".installed-dev"]
