@@ -46,7 +46,7 @@ MOST_NODES = 1024  # as in the job file
 @click.option(
     "--plot-file",
     type=click.Path(path_type=Path),
-    help='Draw the sweep to a file, .svg or .png. Needs pip install "scav[report]".',
+    help="Draw the sweep to a file, .svg or .png. Needs scav-planner[report].",
 )
 def command(
     job: Path,

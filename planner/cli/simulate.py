@@ -42,7 +42,7 @@ MOST_RUNS = 5_000_000  # a few gigabytes
     "svg_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help='Draw the histograms to a file too. Needs pip install "scav[report]".',
+    help="Draw the histograms to a file too. Needs scav-planner[report].",
 )
 @json_option
 def command(

@@ -10,7 +10,7 @@ from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import JobFile, parse_job
 from planner.inputs.job.schema import LARGEST_BATCH, Constraints, Job, Network, Objective, Run, Workload
 from planner.inputs.measured_job import software_ages, torch_version
-from planner.inputs.measurements import Measurement, MeasurementFile, is_json, median, parse_measurements
+from planner.inputs.measurements import GradientNoise, Measurement, MeasurementFile, is_json, median, parse_measurements
 from planner.inputs.plan_inputs import Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
@@ -21,6 +21,7 @@ __all__ = [
     "Constraints",
     "CountRange",
     "Gpu",
+    "GradientNoise",
     "Hashed",
     "InstanceType",
     "Job",

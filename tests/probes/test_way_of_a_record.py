@@ -1,4 +1,4 @@
-"""A marked record on its way from a probe to the plan passes the files that docs/architecture.md names, in that order."""
+"""A marked record, on its way from a probe to the plan, passes the files that docs/architecture.md names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,6 +48,7 @@ workload:
 constraints:
   instance_types: ["g5.xlarge"]
   nodes: 1
+  spot: never
 run:
   command: [train.py]
 """
@@ -59,7 +61,7 @@ def named(heading: str) -> list[str]:
 
 
 def holds_the_mark(value: object, depth: int = 4) -> bool:
-    """The record as an object, as a dictionary or as text, alone or among others; what a plan follows from is no record."""
+    """The record as an object, as a dictionary or as text, alone or among others."""
     if isinstance(value, Measurement):
         return value.step_seconds == STEP_SECONDS
     if isinstance(value, str | bytes):
@@ -75,6 +77,13 @@ def holds_the_mark(value: object, depth: int = 4) -> bool:
     return False
 
 
+@cache
+def file_of(path: str) -> str | None:
+    """Within the repository; None for what is not scav's."""
+    name = path.removeprefix(f"{REPOSITORY}/")
+    return name if name.startswith(("planner/", "probes/")) else None
+
+
 class Walk:
     """Which files of the package were called, and in which the record was seen, in the order of the first time."""
 
@@ -83,11 +92,8 @@ class Walk:
         self.held: list[str] = []
 
     def watch(self, frame: FrameType, event: str, value: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event not in ("call", "return") or not path.is_relative_to(REPOSITORY) or frame.f_code.co_name == "<module>":
-            return
-        name = path.relative_to(REPOSITORY).as_posix()
-        if not name.startswith(("planner/", "probes/")):
+        name = file_of(frame.f_code.co_filename)
+        if name is None or event not in ("call", "return") or frame.f_code.co_name == "<module>":
             return
         if name not in self.called:
             self.called.append(name)
@@ -182,7 +188,6 @@ def test_from_a_rented_cluster_to_the_plan(job_folder: Path, run_scav: Callable[
     record = json.loads(line)
     assert (record["gpu_batch"], record["out_of_memory_at"], record["probe_usd"]) == (GPU_BATCH, TOO_LARGE, PROBE_USD)
 
-    run_scav("plan", job_folder, "--out", job_folder / "before")  # imports, which would run code of their own
     with watched() as walk:
         result = run_scav("plan", job_folder, "--out", job_folder / "workspace")
     assert result.exit_code == 0, result.output
