@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from next_probe import MOST_PROBES
 from regret_data import load_problems
 from regret_methods import (
     AS_SCAV_PROBE,
@@ -46,7 +47,6 @@ from step_time import History
 from step_time_data import load_groups
 
 from planner.models.step_time.step_formula import DEFAULT_PRIORS
-from planner.probing.next_probe import MOST_PROBES
 
 OBJECTIVES = ("cost", "time")
 JOB_USD = 1000.0

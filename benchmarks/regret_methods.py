@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from next_probe import Belief, price_usd, probe_and_choose, start_plan
 from numpy.typing import NDArray
 from regret_data import Problem
 from scipy.optimize import nnls
@@ -22,7 +23,6 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from step_time_baselines import fitted_form
 
 from planner.models.convergence.model import ConvergenceModel
-from planner.probing.next_probe import Belief, price_usd, probe_and_choose, start_plan
 
 Floats = NDArray[np.float64]
 
