@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from planner.contract import Contract
+from planner.contract import Contract, first_fault
 from planner.errors import InputError
 from planner.inputs.catalog.tables import Catalog, Precision
 
@@ -100,7 +100,8 @@ def parse_measurements(text: str, *, file: str) -> MeasurementFile:
         except ValidationError as error:
             if number == len(lines) and not text.endswith("\n") and not is_json(line):
                 return MeasurementFile(tuple(rows), (f"{file}:{number}: the last line is torn; used without it",))
-            raise InputError(_reason(error), file=file, line=number) from None
+            fault = first_fault(error, Measurement)
+            raise InputError(fault.message, file=file, line=number, key=fault.key) from None
     return MeasurementFile(tuple(rows))
 
 
@@ -120,7 +121,7 @@ def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str |
         return f"{row.instance_type} is not in the catalogue"
     if row.gpus_per_node != instance_type.gpu_count:
         return f"{row.gpus_per_node} GPUs per node is not a whole {instance_type.name}"
-    if precision not in catalog.gpu_of(instance_type).dense_tflops and precision != "tf32":
+    if catalog.gpu_of(instance_type).peak_flops_per_second(precision) is None:
         return f"{instance_type.name} has no units for {precision}"
     return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
 
@@ -142,10 +143,3 @@ def is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _reason(error: ValidationError) -> str:
-    detail = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in detail["loc"])
-    message = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
-    return f"{key}: {message}" if key else message

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from planner.inputs import Job, Measurement, Objective
 from planner.probing import FurtherProbe, not_worth, worth
 from planner.search import Candidate, cluster, feasible, preference
-from planner.units import format_count, format_hours, format_percent, format_usd
+from planner.units import counted, format_count, format_hours, format_percent, format_usd
 
 
 def job_summary(job: Job) -> str:
@@ -65,8 +65,7 @@ def evidence(
     if not measurements:
         parts = [f"no probes yet: step time from data sheets only, convergence {convergence}"]
     else:
-        plural = "" if len(measurements) == 1 else "s"
-        parts = [f"{len(measurements)} measurement{plural}, convergence {convergence}"]
+        parts = [f"{counted(len(measurements), 'measurement')}, convergence {convergence}"]
         if beyond:
             parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
         elif choice.extrapolated:

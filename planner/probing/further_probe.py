@@ -129,14 +129,7 @@ def _same(row: Candidate, other: Candidate) -> bool:
 
 def _doubt(catalog: Catalog, models: FittedModels, name: str, nodes: int, gpu_batch: int) -> tuple[float, float]:
     """Standard deviation of the log step time, and the step's seconds."""
-    instance_type = catalog.instance_type_by_name[name]
-    one = Configurations(
-        instance_type=instance_type,
-        gpu=catalog.gpu_of(instance_type),
-        nodes=np.array([nodes]),
-        gpu_batch=np.array([gpu_batch]),
-        accumulation_steps=np.array([1]),
-    )
+    one = Configurations.of(catalog, catalog.instance_type_by_name[name], nodes=nodes, gpu_batch=gpu_batch)
     step = models.step_time.predict(one)
     return float(np.log(step.p95[0] / step.p50[0])) / Z95, float(step.p50[0])
 

@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from planner.errors import InputError
 from planner.inputs import InstanceType, Job, Measurement, PlanInputs, Precision
 from planner.models import Configurations, largest_batch
@@ -114,13 +112,7 @@ def _cluster(
     prices = _hourly_usd(inputs, offer, spot)
     if not batches or prices is None:
         return None
-    configurations = Configurations(
-        instance_type=instance_type,
-        gpu=gpu,
-        nodes=np.full(len(batches), nodes),
-        gpu_batch=np.array(batches),
-        accumulation_steps=np.ones(len(batches), dtype=np.int64),
-    )
+    configurations = Configurations.of(inputs.catalog, instance_type, nodes=nodes, gpu_batch=batches)
     startup = survey.models.overheads.startup_seconds
     steps = float(survey.models.step_time.predict(configurations).p50.sum()) * _STEPS_PER_BATCH
     expected = startup + steps + _SECONDS_PER_BATCH * len(batches)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.errors import InputError
-from planner.inputs import InstanceType, PlanInputs, did_you_mean, select_instance_types
+from planner.errors import InputError, did_you_mean
+from planner.inputs import InstanceType, PlanInputs, select_instance_types
 from planner.models import FittedModels, fit_models, fits
 from planner.search.every_candidate import SearchResult, search
 from planner.search.pricing import Predictors

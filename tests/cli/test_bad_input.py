@@ -40,7 +40,7 @@ def test_a_missing_file(refused, command):
 
 
 def test_a_folder_without_a_job(refused):
-    assert refused("plan") == "scav.yaml: no such file or directory"
+    assert refused("plan") == ".: no scav.yaml here; `scav init` writes one to start from"
 
 
 def test_an_empty_file(refused, tmp_path):
@@ -50,7 +50,7 @@ def test_an_empty_file(refused, tmp_path):
 
 BROKEN = {
     "a syntax error": ({"[": ""}, "scav.yaml:14: not valid YAML: "),
-    "an unknown key": ({"deadline:": "deadlin:"}, "scav.yaml:12: constraints.deadlin: unknown key; did you mean `dead"),
+    "an unknown key": ({"deadline:": "deadlin:"}, "scav.yaml:12: constraints.deadlin: unknown key; did you mean dead"),
     "a negative deadline": ({"24h": "-24h"}, "scav.yaml:12: constraints.deadline: '-24h' must be above zero"),
     "an unknown region": (
         {"nodes": "regions: [us-east-9]\n  nodes"},
@@ -177,7 +177,7 @@ def test_a_torn_last_line_of_measurements_is_left_out_with_one_warning(run_scav,
 def test_a_wrong_line_in_the_middle_of_the_measurements(refused, write_job, measurement_line, tmp_path):
     write_job()
     (tmp_path / "measurements.jsonl").write_text(measurement_line[:50] + "\n" + measurement_line, encoding="utf-8")
-    assert refused("plan").startswith("measurements.jsonl:1: invalid JSON")
+    assert refused("plan").startswith("measurements.jsonl:1: is no JSON")
 
 
 # Limits, guardrails, staleness

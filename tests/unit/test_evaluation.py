@@ -23,7 +23,7 @@ from planner.outside.store import load_catalog, load_job
 from planner.plan import wording
 from planner.plan.build import make_plan
 from planner.probing.further_probe import expected_improvement, further_probe
-from planner.probing.leave_out import HeldOut, Refits, cross_validated_error, error_table, hold_out, left_out_sets
+from planner.probing.leave_out import HeldOut, cross_validated_error, error_table, hold_out, left_out_sets
 from planner.probing.limits import accuracy_limits
 from planner.search.decision import choose_candidate
 from planner.search.pricing import Candidate
@@ -80,17 +80,12 @@ class TestLeavingOut:
     def test_a_refit_is_the_model_without_that_probe(self, left_out: int) -> None:
         gone = PROBES[left_out]
         kind = CATALOG.instance_type_by_name[gone.instance_type]
-        one = Configurations(
-            instance_type=kind,
-            gpu=CATALOG.gpu_of(kind),
-            nodes=np.array([gone.nodes]),
-            gpu_batch=np.array([gone.gpu_batch]),
-            accumulation_steps=np.array([1]),
-        )
+        one = Configurations.of(CATALOG, kind, nodes=gone.nodes, gpu_batch=gone.gpu_batch)
         expected = fitted([row for row in PROBES if row is not gone]).predict(one)
         model = fitted()
-        table = model.rows_[kind.name].placements.table()[:, [0, 3]].tolist()
-        found = Refits(model).predict(kind.name, np.array([table.index([gone.nodes, gone.gpu_batch])]))
+        rows = model.rows_[kind.name]
+        kept = (rows.placements.nodes != gone.nodes) | (rows.placements.gpu_batch != gone.gpu_batch)
+        found = model.with_rows(kind.name, rows.at(kept)).predict(one)
         assert found.p50 == pytest.approx(expected.p50, rel=1e-3)
         assert found.p95 == pytest.approx(expected.p95, rel=1e-3)
 

@@ -12,19 +12,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import NoFeasiblePlan
+from planner.inputs.catalog.snapshot import parse_catalog
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import JobFile
 from planner.inputs.job.schema import Job
 from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.fitted import fit_models
+from planner.outside import assets
 from planner.plan.build import make_plan
-from planner.search.candidates import batch_grid
+from planner.search.candidates import every_split
 from planner.search.pricing import Candidate, pareto_rows
 from planner.search.ranking import choose, feasible, front, knee
 from planner.search.survey import Survey, take_survey
 
 HASH = "0" * 64
+CATALOG = parse_catalog(assets.embedded_catalog().read_text(encoding="utf-8"), file="snapshot.json")
 
 
 def inputs_of(job: Job, catalog: Catalog) -> PlanInputs:
@@ -109,7 +112,8 @@ def test_the_knee_is_where_more_hours_stop_paying() -> None:
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 9), st.integers(1, 3000), st.integers(0, 3000))
 def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low: int, width: int) -> None:
-    grid = batch_grid(gpus, CountRange(first, first + more), CountRange(low, low + width))
+    instance_type = next(each for each in CATALOG.instance_types if each.gpu_count == gpus)
+    grid = every_split(CATALOG, instance_type, CountRange(first, first + more), CountRange(low, low + width))
     assert (grid.nodes * gpus * grid.gpu_batch * grid.accumulation_steps == grid.global_batch).all()
     assert ((grid.global_batch >= low) & (grid.global_batch <= low + width)).all()
     rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
@@ -117,7 +121,8 @@ def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low:
 
 
 def test_a_batch_that_only_divides_exactly_is_still_found() -> None:
-    grid = batch_grid(8, CountRange(1, 1), CountRange(1000, 1000))
+    eight = next(each for each in CATALOG.instance_types if each.gpu_count == 8)
+    grid = every_split(CATALOG, eight, CountRange(1, 1), CountRange(1000, 1000))
     assert {(batch, steps) for batch, steps in zip(grid.gpu_batch, grid.accumulation_steps, strict=True)} == {
         (125, 1),
         (25, 5),

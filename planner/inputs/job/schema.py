@@ -7,34 +7,26 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from planner.contract import Contract
+from planner.contract import Contract, text_form
 from planner.inputs.catalog.tables import Precision
 from planner.inputs.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hours, Range, Samples, Usd
 
-FORMS: dict[str, str] = {}  # what a text must be, in words, by the pattern that says so: an error shows the words
-
-
-def _form(pattern: str, words: str, longest: int | None = None) -> StringConstraints:
-    FORMS[pattern] = words
-    return StringConstraints(pattern=pattern, max_length=longest)
-
-
 _DASHED = "small letters, digits and dashes, a dash not first, at most"
-Name = Annotated[str, _form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
-RunId = Annotated[str, _form(r"^[a-z0-9][a-z0-9-]{0,7}$", f"{_DASHED} 8 of them (run-2)")]
-VpcId = Annotated[str, _form(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC (vpc-0123456789abcdef0)")]
-SubnetId = Annotated[str, _form(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet (subnet-0123456789abcdef0)")]
-AmiId = Annotated[str, _form(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI (ami-0123456789abcdef0)")]
+Name = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
+RunId = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,7}$", f"{_DASHED} 8 of them (run-2)")]
+VpcId = Annotated[str, text_form(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC (vpc-0123456789abcdef0)")]
+SubnetId = Annotated[str, text_form(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet (subnet-0123456789abcdef0)")]
+AmiId = Annotated[str, text_form(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI (ami-0123456789abcdef0)")]
 Image = Annotated[
     str,
-    _form(
+    text_form(
         r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
         "an image by digest (registry/name@sha256: and 64 hex digits)",
         longest=470,
     ),
 ]
-Bucket = Annotated[str, _form(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "the name of an S3 bucket (my-checkpoints)")]
-Email = Annotated[str, _form(r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "an e-mail address (me@example.org)")]
+Bucket = Annotated[str, text_form(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "the name of an S3 bucket (my-checkpoints)")]
+Email = Annotated[str, text_form(r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "an e-mail address (me@example.org)")]
 Optimizer = Literal["sgd", "momentum", "lion", "adam", "adamw"]
 Objective = Literal["cost", "time", "knee"]
 SpotPolicy = Literal["never", "auto", "always"]

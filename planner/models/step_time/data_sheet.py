@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Floats
-from planner.inputs import Gpu, InstanceType, Precision, Workload
+from planner.inputs import Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
 
 TERMS = ("compute", "launch", "link", "network")
@@ -85,16 +85,8 @@ def step_terms(configurations: Configurations, workload: Workload) -> StepTerms:
     return StepTerms(np.stack((compute, launch, link, network), axis=1))
 
 
-def peak_flops_per_second(gpu: Gpu, precision: Precision) -> float | None:
-    """None where the GPU has no units for that precision."""
-    tflops = gpu.dense_tflops.get(precision)
-    if tflops is None and precision == "tf32":
-        tflops = gpu.dense_tflops.get("fp32")  # PyTorch falls back by itself
-    return None if tflops is None else tflops * 1e12
-
-
 def _seconds_per_sample(gpu: Gpu, workload: Workload) -> float:
-    peak = peak_flops_per_second(gpu, workload.precision)
+    peak = gpu.peak_flops_per_second(workload.precision)
     if peak is None:
         raise ValueError(f"{gpu.name} has no {workload.precision}")
     by_flops = workload.flops_per_sample / (peak * FLOPS_EFFICIENCY)

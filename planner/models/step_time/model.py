@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from planner.columns import Floats, Prediction
-from planner.inputs import Catalog, InstanceType, Workload
+from planner.inputs import Catalog, Workload
 from planner.models.configurations import Configurations
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
 from planner.models.step_time.data_sheet import StepTerms, step_terms
@@ -23,7 +24,7 @@ from planner.models.step_time.pooling import pooled_priors
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.screening import screen
-from planner.models.step_time.step_formula import DEFAULT_PRIORS
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
 from planner.models.step_time.table import tabulated
 from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
 
@@ -48,6 +49,7 @@ class StepTimeModel:
         self.rows_: dict[str, MeasuredRows] = {}
         self.types_: dict[str, NodeTypeModel] = {}
         self.unprobed_: Multipliers = COLD_START
+        self.lent_: dict[str, Multipliers] = {}  # what the other types say of each
         self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
@@ -68,16 +70,35 @@ class StepTimeModel:
     def _fit_types(self, names: Sequence[str]) -> None:
         typed = self._typed_rows()
         self.unprobed_ = unprobed(typed, len(names))
-        priors = {}
-        for index, name in enumerate(names):
-            others = unprobed(typed.without(index), len(names))
-            instance_type = self.catalog.instance_type_by_name[name]
-            found = catalogue_priors(
-                self.rows_[name], instance_type, self.catalog.gpu_of(instance_type), self.workload, others
-            )
-            priors[name] = pooled_priors(self.history.get(name, ()), found)
-        hardware = {name: self._hardware(name) for name in names}
-        self.types_ = fit_node_types(self.rows_, priors, hardware)
+        self.lent_ = {name: unprobed(typed.without(index), len(names)) for index, name in enumerate(names)}
+        self.types_ = self._fitted(self.rows_)
+
+    def _fitted(self, rows: Mapping[str, MeasuredRows]) -> dict[str, NodeTypeModel]:
+        """Types whose forest they share; each has its prior from the others, the catalogue and other jobs."""
+        priors = {name: pooled_priors(self.history.get(name, ()), self._prior(name, own)) for name, own in rows.items()}
+        return fit_node_types(rows, priors, {name: self._hardware(name) for name in rows})
+
+    def _prior(self, name: str, rows: MeasuredRows) -> tuple[Prior, ...]:
+        instance_type = self.catalog.instance_type_by_name[name]
+        return catalogue_priors(rows, self.catalog, instance_type, self.workload, self.lent_[name])
+
+    def with_rows(self, name: str, rows: MeasuredRows) -> Self:
+        """This model, fitted, with only these rows of one type. The others only lend it their prior, so they stay.
+
+        The forest of a job with many rows then sees the rows of this type only.
+        """
+        other = copy(self)
+        other.rows_ = {**self.rows_, name: rows}
+        other.types_ = {known: model for known, model in self.types_.items() if known != name}
+        if len(rows):
+            other.types_ |= self._fitted({name: rows})
+        else:
+            other.unprobed_ = self.lent_[name]
+        return other
+
+    def measured(self, name: str) -> Configurations:
+        """The configurations of a type's rows: whole nodes, as they can be rented."""
+        return self._rentable(name, self.rows_[name].placements)
 
     def predict(self, configurations: Configurations) -> Prediction:
         name = configurations.instance_type.name
@@ -126,15 +147,16 @@ class StepTimeModel:
         )
 
     def _terms(self, name: str, placements: Placements) -> StepTerms:
-        instance_type: InstanceType = self.catalog.instance_type_by_name[name]
-        configurations = Configurations(
-            instance_type=instance_type,
-            gpu=self.catalog.gpu_of(instance_type),
+        return step_terms(self._rentable(name, placements), self.workload)
+
+    def _rentable(self, name: str, placements: Placements) -> Configurations:
+        return Configurations.of(
+            self.catalog,
+            self.catalog.instance_type_by_name[name],
             nodes=placements.nodes,
             gpu_batch=placements.gpu_batch,
             accumulation_steps=placements.accumulation_steps,
         )
-        return step_terms(configurations, self.workload)
 
 
 def fit_history(jobs: Sequence[Sequence[Measurement]], instance_types: AbstractSet[str]) -> dict[str, list[Posterior]]:
