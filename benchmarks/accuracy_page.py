@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,8 +62,9 @@ SECTIONS = (
         "`scav probe --on aws` measures its plan, `scav plan` chooses.",
         "Cost or time of the chosen configuration over that of the best one. A probing cluster answers with what was "
         "recorded at the batch sizes that the command asks for, or the nearest; the choice is among the recorded "
-        "configurations of whole nodes, at the job's confidence. Forest, Pollux, Ernest and Scavenger get the same "
-        "probes and take what they predict best; CherryPick and random take as many of their own and the best of "
+        "configurations of whole nodes, at the job's confidence. The command spends at most $25 unless `--max-cost` "
+        "says otherwise; the other rows have its whole plan measured. Forest, Pollux, Ernest and Scavenger get the "
+        "same probes and take what they predict best; CherryPick and random take as many of their own and the best of "
         "them. For one application the best is a part of a node, which scav does not rent: the last row of each "
         "objective is what whole nodes allow.",
         "regret",
@@ -116,9 +118,10 @@ def main() -> None:
 
 def run(section: Section, data: Path) -> str:
     command = [sys.executable, str(HERE / f"{section.script}.py"), *section.arguments]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # more only slow small matrices
     if section.needs_data:
         command += ["--data", str(data)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return subprocess.run(command, check=True, env=one_thread, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def table(rows: list[dict[str, Any]]) -> str:

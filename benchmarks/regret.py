@@ -1,10 +1,11 @@
 """How much worse than the best is what gets chosen, and what do the probes cost? On measured jobs (data/README.md).
 
 Regret: dollars (or hours) of the choice over the best measured configuration, less one. scav is its commands:
-`scav probe --on aws` measures its plan on whole nodes, `scav plan` chooses among the measured whole-node
-configurations (`regret_commands.py`). The others choose among the same, by what they predict from scav's probes;
-CherryPick and random take as many probes of their own, and the best of them. The best of all may lie on a part of a
-node, which nobody here can choose: the last row is what whole nodes allow at best.
+`scav probe --on aws` measures its plan on whole nodes, `scav plan` chooses among the measured whole-node configurations
+(`regret_commands.py`); once within the default of --max-cost, once with the whole plan measured. The others choose
+among the same, by what they predict from that whole plan. CherryPick and random take as many probes of their own, and
+the best of them. The best of all may lie on a part of a node, which nobody here can choose: the last row is what whole
+nodes allow at best.
 
 Jobs are scaled so that their best configuration costs $1,000, for `probe_share`: dollars spent on probes over that.
 A cluster takes 180 s to start, a configuration 450 steps and 60 s. The second table scales jobs to $5, $100 and $1,000:
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -52,7 +54,9 @@ JOB_USD = 1000.0
 JOB_SIZES = (5.0, 100.0, 1000.0)
 SEEDS = {"random": 200, "CherryPick": 10}
 QUICK_SEEDS = {"random": 200, "CherryPick": 1}
-NO_PROBES, PROBES, LEFT_OUT = "scav plan, no probes", "scav probe, scav plan", "scav probe, scav plan; app left out"
+MAX_COST_USD = 25.0  # what `scav probe` may spend unless it is told otherwise
+NO_PROBES, CAPPED = "scav plan, no probes", f"scav probe for at most ${MAX_COST_USD:g}, scav plan"
+PROBES, LEFT_OUT = "scav probe, scav plan", "scav probe, scav plan; app left out"
 
 
 def main() -> None:
@@ -93,10 +97,14 @@ class Job(NamedTuple):
     def of(cls, problem: Problem, usd: float, history: History | None) -> Job:
         whole, scale = whole_nodes(problem), usd / float(problem.truth("cost").min())
         commands = Commands(whole, scale)
-        ways = {NO_PROBES: (commands, commands.without_probes()), PROBES: (commands, commands.with_probes())}
+        ways = {
+            NO_PROBES: (commands, commands.without_probes()),
+            CAPPED: (commands, commands.with_probes(MAX_COST_USD)),
+            PROBES: (commands, commands.with_probes(math.inf)),
+        }
         if history is not None:
             others = Commands(whole, scale, history.priors_without(problem.app))
-            ways[LEFT_OUT] = (others, others.with_probes())
+            ways[LEFT_OUT] = (others, others.with_probes(math.inf))
         return cls(problem, whole, usd, ways)
 
     def judged(self, seeds: dict[str, int]) -> Iterator[dict]:

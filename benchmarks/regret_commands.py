@@ -104,16 +104,17 @@ class Commands:
     def without_probes(self) -> Probed:
         return Probed([], 0.0, self._survey([]))
 
-    def with_probes(self) -> Probed:
-        """What `scav probe --on aws` measures with its default node counts and no limit but its own."""
+    def with_probes(self, max_usd: float) -> Probed:
+        """What `scav probe --on aws --max-cost` measures: cheapest first, while the next one's maximum is left."""
         clusters = probe_clusters(self._inputs([]), self._survey([]), node_counts=NODE_COUNTS, spot=False)
         measured: list[int] = []
         probe_usd = 0.0
         for cluster in clusters:
-            rows = [row for row in self._recorded(cluster) if row not in measured]
-            if rows:
+            rows = self._recorded(cluster)
+            if rows and probe_usd + cluster.max_usd <= max_usd:
                 steps = AS_SCAV_PROBE.after(self.whole.column("step_seconds")[rows]).sum()
-                probe_usd += cluster.hourly_usd * (cluster.startup_seconds + float(steps)) / 3600
+                seconds = min(cluster.startup_seconds + float(steps), cluster.max_seconds)  # then it is ended
+                probe_usd += cluster.hourly_usd * seconds / 3600
                 measured += rows
         return Probed(measured, probe_usd, self._survey([self._measurement(row) for row in measured]))
 
@@ -163,13 +164,7 @@ class Commands:
     def _configurations(self) -> Iterator[Configurations]:
         for group in self.whole.groups:
             instance_type = self.catalog.instance_type_by_name[INSTANCE_TYPES[group.cluster]]
-            yield Configurations(
-                instance_type=instance_type,
-                gpu=self.catalog.gpu_of(instance_type),
-                nodes=group.nodes,
-                gpu_batch=group.gpu_batch,
-                accumulation_steps=np.ones_like(group.nodes),
-            )
+            yield Configurations.of(self.catalog, instance_type, nodes=group.nodes, gpu_batch=group.gpu_batch)
 
     def _recorded(self, cluster: ProbeCluster) -> list[int]:
         """The rows with that many nodes whose batches are nearest to those asked for; none where none was recorded."""
