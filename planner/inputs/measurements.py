@@ -47,8 +47,16 @@ class Measurement(Contract):
     instance_type: str = Field(description="of the catalogue, or `local` for a machine that is not")
     nodes: Count
     gpus_per_node: Count
-    gpu_batch: Count = Field(description="samples per GPU and micro-step")
+    gpu_batch: Count = Field(description="samples per GPU and micro-step, as the timed steps took them")
     accumulation_steps: Count = 1
+    asked_gpu_batch: Count | None = Field(default=None, description="what the probe asked the script for")
+    asked_accumulation_steps: Count | None = None
+    samples_per_step: Annotated[float, Field(gt=0, le=2**48)] | None = Field(
+        default=None, description="per GPU, mean over all steps; less where the last batch of an epoch is smaller"
+    )
+    batch_source: Literal["counted", "stated"] | None = Field(
+        default=None, description="counted at the model's calls, or stated by the user or the program"
+    )
     precision: Precision
     step_seconds: Annotated[float, Field(ge=1e-6, le=1e9)] = Field(
         description="one optimizer step, median over windows, slowest rank"
