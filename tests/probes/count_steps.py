@@ -12,8 +12,6 @@ import runpy
 import sys
 from pathlib import Path
 
-import torch.distributed as dist
-
 from probes.cluster import this_place
 from probes.instrument import Instrument
 
@@ -36,6 +34,3 @@ for number, arguments in enumerate(json.loads(sys.argv[4])):
     (folder / f"counted.{number}.{rank}").write_text(json.dumps(counts), encoding="utf-8")
     counts.clear()
     instrument.optimizer = instrument.model = instrument.parallel = None
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()

@@ -48,7 +48,7 @@ class Net(nn.Module):
         return self.last(torch.relu(hidden)) * scale
 
 
-if "RANK" in os.environ:
+if "RANK" in os.environ and not dist.is_initialized():
     dist.init_process_group("gloo")
 torch.manual_seed(0)
 model: nn.Module = Net()
