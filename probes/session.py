@@ -249,6 +249,6 @@ class Session:
         return {
             "asked_gpu_batch": self.settings.gpu_batch,
             "asked_accumulation_steps": self.settings.accumulation_steps,
-            "samples_per_step": sum(sizes) / len(sizes),
+            **({"samples_per_step": sum(sizes) / len(sizes)} if sizes else {}),
             "batch_source": "stated" if stated else "counted",
         }

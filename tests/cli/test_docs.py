@@ -24,10 +24,21 @@ from planner.cli import cli
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
 COMMANDS_PAGE = REPOSITORY / "docs" / "commands.md"
-PAGES = sorted([README, *(REPOSITORY / "docs").glob("*.md")])
+PAGES = sorted([README, REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
 CONSOLE = re.compile(r"(?ms)^```console\n(.*?)^```$")
 # What a page may show but this test does not run: itself, what needs a network, and what tests/terraform runs.
-NOT_RUN = ("make test", "make lint", "make bench", "git ", "cd ", "terraform ", "tofu ", "pip ", "export ")
+NOT_RUN = (
+    "make test",
+    "make quick",
+    "make lint",
+    "make bench",
+    "git ",
+    "cd ",
+    "terraform ",
+    "tofu ",
+    "pip ",
+    "export ",
+)
 SETTING_UP = "Setting up .venv (once)"
 
 
