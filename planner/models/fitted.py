@@ -19,6 +19,11 @@ class FittedModels:
     memory: MemoryModel
     overheads: Overheads
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of measurements that cannot be what they say."""
+        return (*self.step_time.warnings_, *self.memory.warnings_)
+
 
 def fit_models(
     job: Job,

@@ -35,6 +35,7 @@ USABLE_SHARE = 0.92
 # Standard deviations of logarithms. Textbook formulas miss the peaks of real trainings by 40 %, and both parts
 # mostly alike. A peak repeats within a few percent.
 SCALE_SD, TILT_SD, PEAK_SD = 0.5, 0.25, 0.03
+ABSURD_FACTOR = 100.0  # a peak so far off the job file is of another job, or in another unit
 ROBUST = 2.0  # where a peak that contradicts the others begins to lose its say, in standard deviations
 
 
@@ -56,6 +57,7 @@ class MemoryModel:
         self.bytes_per_sample_ = workload.activation_bytes_per_sample
         self.ran_: tuple[_Known, ...] = ()
         self.too_large_: tuple[_Known, ...] = ()
+        self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
         """In any order, on any instance type of the catalogue."""
@@ -85,7 +87,7 @@ class MemoryModel:
         largest = np.full(len(gpus), room // self.bytes_per_sample_)
         for ran in self.ran_:
             if ran.memory_gib <= gpu.memory_gib:
-                alike = (gpus == 1) | (ran.gpus > 1)
+                alike = (gpus == 1) | (ran.gpus > 1)  # what ran alone has not shown that buffers leave it room
                 largest = np.where(alike, np.maximum(largest, ran.gpu_batch), largest)
         for mark in self.too_large_:
             if mark.memory_gib >= gpu.memory_gib:
@@ -97,35 +99,54 @@ class MemoryModel:
         return _Known(gpu_batch, row.nodes * row.gpus_per_node, gpu.memory_gib)
 
     def _fit_line(self, measurements: Sequence[Measurement]) -> None:
-        parts = np.array([model_bytes(self.workload), self.workload.activation_bytes_per_sample])
-        measured = [row for row in measurements if row.peak_memory_bytes is not None]
-        if measured:
-            batches = sorted({row.gpu_batch for row in measured})
+        self.fixed_bytes_ = model_bytes(self.workload)
+        self.bytes_per_sample_ = self.workload.activation_bytes_per_sample
+        peaks = self._believed_peaks(measurements)
+        if peaks:
             # Repeats of one batch say the same again: their middle counts once.
-            peaks = [median([row.peak_memory_bytes for row in measured if row.gpu_batch == size]) for size in batches]
-            parts = _fitted(parts, np.array(batches, dtype=float), np.array(peaks, dtype=float))
-        self.fixed_bytes_, self.bytes_per_sample_ = (float(part) for part in parts)
+            middle = [median(peaks[batch]) for batch in sorted(peaks)]
+            self._move(_fitted(self.fixed_bytes_, self.bytes_per_sample_, sorted(peaks), np.array(middle, dtype=float)))
         short = [_free_bytes(mark.memory_gib) / self.needed_bytes(mark.gpu_batch) for mark in self.too_large_]
         factor = max(short, default=0.0) * (1 + 1e-9)  # what did not fit needs more than was free
-        if factor > 1:
-            self.fixed_bytes_, self.bytes_per_sample_ = factor * self.fixed_bytes_, factor * self.bytes_per_sample_
+        self._move(np.full(2, max(factor, 1.0)))
+
+    def _move(self, factors: Floats) -> None:
+        self.fixed_bytes_ *= float(factors[0])
+        self.bytes_per_sample_ *= float(factors[1])
+
+    def _believed_peaks(self, measurements: Sequence[Measurement]) -> dict[int, list[float]]:
+        """By batch; those that cannot be are named in `warnings_`."""
+        believed: dict[int, list[float]] = {}
+        odd = set()
+        for row in measurements:
+            peak, expected = row.peak_memory_bytes, self.needed_bytes(row.gpu_batch)
+            if peak is None:
+                continue
+            if expected / ABSURD_FACTOR < peak < expected * ABSURD_FACTOR:
+                believed.setdefault(row.gpu_batch, []).append(peak)
+            else:
+                said = f"the job file says about {expected / GIB:.3g} GiB"
+                odd.add(f"used without a peak of {peak / GIB:.3g} GiB at {row.gpu_batch} samples per GPU: {said}")
+        self.warnings_ = tuple(sorted(odd))
+        return believed
 
 
-def _fitted(parts: Floats, batches: Floats, peaks: Floats) -> Floats:
-    """The fixed part and the part per sample, both positive: between what they were and what was measured."""
+def _fitted(fixed_bytes: float, bytes_per_sample: float, batches: Sequence[int], peaks: Floats) -> Floats:
+    """Factors of the fixed part and of the part per sample: between one and what was measured."""
     from scipy.optimize import least_squares
 
-    tilts = np.array([[1.0, -1.0], [1.0, 1.0]])  # both parts grow by the scale; the tilt takes from one for the other
+    samples = np.array(batches, dtype=float)
 
-    def moved(parameters: Floats) -> Floats:
-        return np.asarray(parts * np.exp(tilts @ parameters))
+    def factors(parameters: Floats) -> Floats:
+        scale, tilt = parameters  # both parts grow by the scale; the tilt takes from one for the other
+        return np.asarray(np.exp([scale - tilt, scale + tilt]))
 
     def residuals(parameters: Floats) -> Floats:
-        fixed, per_sample = moved(parameters)
-        misses = np.log((fixed + per_sample * batches) / peaks) / PEAK_SD
-        return np.concatenate((misses, parameters / (SCALE_SD, TILT_SD)))
+        of_fixed, of_samples = factors(parameters)
+        needed = of_fixed * fixed_bytes + of_samples * bytes_per_sample * samples
+        return np.concatenate((np.log(needed / peaks) / PEAK_SD, parameters / (SCALE_SD, TILT_SD)))
 
-    return moved(least_squares(residuals, np.zeros(2), loss="soft_l1", f_scale=ROBUST).x)
+    return factors(least_squares(residuals, np.zeros(2), loss="soft_l1", f_scale=ROBUST).x)
 
 
 def _free_bytes(memory_gib: float) -> float:

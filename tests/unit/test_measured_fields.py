@@ -106,7 +106,7 @@ def outcome(base: Path, record: dict[str, Any]) -> Sequence[Any]:
     inputs = load_plan_inputs(base, {}, None)
     survey = take_survey(inputs)
     plan = make_plan(inputs, survey).model_dump(mode="json", exclude={"inputs"})
-    warnings = [*inputs.warnings, *survey.models.step_time.warnings_]
+    warnings = [*inputs.warnings, *survey.models.warnings]
     return [plan, warnings, dataclasses.asdict(survey.models.overheads)]
 
 

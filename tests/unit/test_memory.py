@@ -172,6 +172,13 @@ class TestPeaks:
         model = fitted(*good, probe(gpu_batch=48, peak_memory_bytes=1e11))
         assert model.needed_bytes(256) == pytest.approx(self.true_peak(256, 1.2, 1.2), rel=0.05)
 
+    @pytest.mark.parametrize("peak", [1e-300, 1e3, 1e15, 1e18])
+    def test_a_peak_that_cannot_be_is_named_and_left_out(self, peak: float) -> None:
+        model, clean = fitted(probe(gpu_batch=64, peak_memory_bytes=peak)), fitted(probe(gpu_batch=64))
+        assert model.needed_bytes(64) == clean.needed_bytes(64)
+        (warning,) = model.warnings_
+        assert warning.endswith("GiB at 64 samples per GPU: the job file says about 3.91 GiB")
+
     def test_twice_the_peak_halves_the_largest_batch_everywhere(self) -> None:
         before, after = fitted(), self.line([32, 64], 2.0, 2.0)
         for kind in TYPES.values():
