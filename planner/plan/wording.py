@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.inputs import Job, Measurement, Objective
+from planner.inputs import Job, Measurement, Objective, software_ages
 from planner.probing import FurtherProbe, not_worth, worth
 from planner.search import Candidate, cluster, feasible, preference
 from planner.units import counted, format_count, format_hours, format_percent, format_usd
@@ -65,7 +65,9 @@ def evidence(
     if not measurements:
         parts = [f"no probes yet: step time from data sheets only, convergence {convergence}"]
     else:
-        parts = [f"{counted(len(measurements), 'measurement')}, convergence {convergence}"]
+        ages = software_ages(measurements)
+        of = f" ({ages})" if ages else ""
+        parts = [f"{counted(len(measurements), 'measurement')}{of}, convergence {convergence}"]
         if beyond:
             parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
         elif choice.extrapolated:

@@ -72,7 +72,7 @@ def report_fit(inputs: PlanInputs, survey: Survey) -> FitReport:
         convergence=convergence,
         law_weights=models.convergence.law_weights_,
         limits=tuple(accuracy_limits(job, models, choice, convergence=convergence, batch=batch)),
-        warnings=models.step_time.warnings_,
+        warnings=models.warnings,
         next_probe=_next_probe(further),
         advice=_advice(choice, further, first=not models.step_time.rows_),
     )

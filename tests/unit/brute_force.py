@@ -15,7 +15,6 @@ from planner.inputs.catalog.tables import Catalog, InstanceType
 from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
-from planner.models.memory import fits
 from planner.spot.mix import SpotMarkets, SpotTerms
 from planner.spot.rates.sources import SpotHistory, SpotSource
 
@@ -47,7 +46,7 @@ def every_candidate(job: Job, catalog: Catalog, models: FittedModels) -> Iterato
                     gpu_batch=np.array([gpu_batch]),
                     accumulation_steps=np.array([micro_steps]),
                 )
-                if fits(one, job.workload)[0]:
+                if models.memory.fits(one)[0]:
                     yield from _purchases(job, catalog, models, kind, one)
 
 
