@@ -76,8 +76,8 @@ class TestOneRun:
     MODEL = ConvergenceModel().fit([(64.0, 1000.0)])
 
     def test_at_its_batch_the_interval_is_that_of_another_run(self) -> None:
-        # One run is off by its noise, and so is the next: twice 0.05^2. What the law misses is the same for both. The scale
-        # of it all is known with eight degrees of freedom.
+        # One run is off by its noise, and so is the next: twice 0.05^2. What the law misses is the same for both.
+        # The scale of it all is known with eight degrees of freedom.
         row = self.MODEL.predict(np.array([64])).rows()[0]
         width = float(student(8).ppf(0.95)) * math.sqrt(2 * 0.05**2)
         assert row.p50 == pytest.approx(1000, rel=1e-6)

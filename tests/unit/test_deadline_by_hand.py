@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,8 @@ class TestSolved:
         world = World(work_hours=4.0, spot_share=0.4, interval_hours=0.5, restart_hours=0.2, step_hours=0.1)
         points = solve(world, process, 6.0, points=6).work_left_hours
         assert points == pytest.approx((0.0, 1.0, 2.0, 3.0, 4.0, 5.0))
+        eighths = solve(replace(world, work_hours=0.5, interval_hours=0.125, step_hours=0.125), process, 2.0)
+        assert eighths.work_left_hours == (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75)
 
 
 def test_reading_between_points_of_work() -> None:
