@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 
 # The node types that can be rented, and what an hour of one costs.
 HOURLY_USD = {"aws": 3.912, "azure": 22.032, "dgx-ext": 32.773}
+STARTUP_SECONDS = 180.0  # of such a cluster; as short for every rule that is compared
 TARGET_SLACK = 0.005
 
 
@@ -60,6 +61,7 @@ class Problem:
             gpu_batch=self.column("gpu_batch"),
             hourly_usd=self.cluster_usd,
             measurable=np.ones(len(self.iterations), dtype=bool),
+            startup_seconds=STARTUP_SECONDS,
         )
 
     def values(self, objective: str, iterations: Floats | None = None) -> Floats:

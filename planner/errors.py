@@ -13,7 +13,6 @@ ScavError                 exit 1
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -77,10 +76,16 @@ def one_line(text: str, limit: int = 400) -> str:
     return printable if len(printable) <= limit else printable[: limit - 1] + "…"
 
 
+_LOOK_ALIKE = str.maketrans("lio", "110")  # us-east-l
+
+
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """A clause to end an error with, empty if nothing known is close."""
+    import difflib  # only once something is wrong
+
     by_lower_case = {name.lower(): name for name in known}
     start = text[:80].lower()
-    begun = [name for name in by_lower_case if start and name.startswith(start)]
+    looks_alike = [name for name in by_lower_case if name.translate(_LOOK_ALIKE) == start.translate(_LOOK_ALIKE)]
+    begun = looks_alike or [name for name in by_lower_case if start and name.startswith(start)]
     nearest = begun[:3] or difflib.get_close_matches(start, by_lower_case, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(by_lower_case[name] for name in nearest)}?" if nearest else ""

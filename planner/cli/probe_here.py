@@ -35,6 +35,7 @@ def probe_here(job: Path, options: HereOptions) -> None:
     from planner.outside import store
     from planner.outside.runners import Script
     from planner.probing import LOCAL, container_probes, local_probes, missing
+    from planner.units import counted
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
@@ -48,7 +49,7 @@ def probe_here(job: Path, options: HereOptions) -> None:
     probes = make(job_file.job, options.counts)
     to_do = missing(probes, known.rows)
     place = "container" if options.in_containers else "local"
-    click.echo(f"{len(probes)} probes on {place}, {len(probes) - len(to_do)} measured before", err=True)
+    click.echo(f"{counted(len(probes), 'probe')} on {place}, {len(probes) - len(to_do)} measured before", err=True)
     if options.dry_run:
         click.echo("\n".join(shown(probe) for probe in to_do))
         return
@@ -59,7 +60,7 @@ def probe_here(job: Path, options: HereOptions) -> None:
             store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
             rows.append(measurement)
     click.echo("\n".join(probe_table([row for row in rows if row.instance_type == LOCAL])))
-    click.echo(f"\n{file} has {len(rows)} measurements.")
+    click.echo(f"\n{file} has {counted(len(rows), 'measurement')}.")
 
 
 def _runner(script: Script, options: HereOptions) -> LocalRunner | ContainerRunner:

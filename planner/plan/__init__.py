@@ -6,7 +6,8 @@ from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.forecast import (
     Forecast,
     ForecastRequest,
-    check_precision,
+    Named,
+    forecast_request,
     format_forecasts,
     predict_one,
     sweep_batch,
@@ -19,7 +20,7 @@ from planner.plan.review.forecast_text import forecast_text, sweep_text
 from planner.plan.review.markdown import cost_markdown
 from planner.plan.review.text import WIDTH, hours_cell, mix_text, plan_text, review_text, table
 from planner.plan.schema import Plan, format_plan, parse_plan
-from planner.plan.spot import simulated_case
+from planner.plan.spot import on_demand_case, simulated_case
 from planner.plan.variables import questions_left, workspace_variables
 
 __all__ = [
@@ -30,9 +31,9 @@ __all__ = [
     "Difference",
     "Forecast",
     "ForecastRequest",
+    "Named",
     "Plan",
     "Running",
-    "check_precision",
     "compare_terraform_plan",
     "compare_values",
     "cost_markdown",
@@ -40,6 +41,7 @@ __all__ = [
     "declared_resources",
     "exceeded",
     "fit_text",
+    "forecast_request",
     "forecast_text",
     "format_forecasts",
     "format_plan",
@@ -47,6 +49,7 @@ __all__ = [
     "make_deepvm_plan",
     "make_plan",
     "mix_text",
+    "on_demand_case",
     "parse_plan",
     "parse_policy",
     "plan_text",

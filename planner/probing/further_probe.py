@@ -15,12 +15,10 @@ from planner.columns import Z95, Floats
 from planner.inputs import Catalog, Job
 from planner.models import JOB_SD, TYPE_SD, Configurations, FittedModels
 from planner.probing.next_probe import LEAST_GAIN, ProbeSpace, expected_improvement, price_usd
+from planner.probing.probe_plan import measuring_seconds
 from planner.search import Candidate, offers_by_market, preference
 
 MOST_NODES = 4  # of a cluster that is rented only to measure; more are predicted from it
-# Warm-up, windows with and without communication, gradient noise; then importing, loading data and a checkpoint.
-STEPS = 450
-SECONDS_BESIDE_STEPS = 60.0
 # How much of a data sheet's error differs between types: what they all miss alike changes no choice.
 OWN_SHARE = float(TYPE_SD[0] / np.hypot(JOB_SD[0], TYPE_SD[0]))
 
@@ -106,7 +104,7 @@ def _options(
             probe=(nodes, gpu_batch),
             log_value=float(np.log(_value(job, row, 1))),
             log_sd=shared * min(log_sd, probe_sd),
-            probe_seconds=SECONDS_BESIDE_STEPS + STEPS * seconds,
+            probe_seconds=measuring_seconds([seconds]),
         )
 
 

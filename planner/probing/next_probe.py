@@ -19,7 +19,6 @@ from scipy.special import ndtr
 
 from planner.columns import Flags, Floats, Ints
 
-STARTUP_SECONDS = 180.0
 MOST_PROBES = 15
 # The rest of the probes go where the first ones point.
 START_SHARE = 0.6
@@ -66,7 +65,7 @@ class ProbeSpace:
     gpu_batch: Ints
     hourly_usd: Floats  # of the cluster
     measurable: Flags  # others can only be chosen: more nodes than a probe may take
-    startup_seconds: float = STARTUP_SECONDS
+    startup_seconds: float  # of a cluster
 
     def __len__(self) -> int:
         return len(self.nodes)

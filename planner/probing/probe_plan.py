@@ -8,6 +8,9 @@ from typing import NamedTuple
 from planner.inputs import Job, Measurement, Precision
 
 LOCAL = "local"  # the instance type of a machine that is not in the catalogue
+# Of one batch size: warm-up, twice eight windows of twenty, gradient noise; then imports, data, checkpoint, all-reduce.
+STEPS_PER_BATCH = 450
+SECONDS_BESIDE_STEPS = 60.0
 
 
 class Probe(NamedTuple):
@@ -51,6 +54,11 @@ def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
 def batches_between(low: int, high: int) -> tuple[int, ...]:
     """Both ends and the geometric middle, as far as they differ."""
     return tuple(dict.fromkeys((low, round((low * high) ** 0.5), high)))
+
+
+def measuring_seconds(step_seconds: Sequence[float]) -> float:
+    """How long a running cluster is busy with these probes, one after the other, each with its step time."""
+    return sum(step_seconds) * STEPS_PER_BATCH + SECONDS_BESIDE_STEPS * len(step_seconds)
 
 
 def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> list[Probe]:

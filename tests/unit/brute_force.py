@@ -13,7 +13,6 @@ from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels
-from planner.models.memory import fits
 from planner.spot.mix import SpotMarkets
 from planner.spot.rates.sources import SpotHistory, SpotSource
 
@@ -26,7 +25,7 @@ def given(job: Job, catalog: Catalog, models: FittedModels) -> Given:
         return Configurations.of(catalog, kind, nodes=nodes, gpu_batch=gpu_batch, accumulation_steps=steps)
 
     return Given(
-        fits=lambda name, gpu_batch: bool(fits(one(name, 1, gpu_batch, 1), job.workload)[0]),
+        fits=lambda name, nodes, gpu_batch: bool(models.memory.fits(one(name, nodes, gpu_batch, 1))[0]),
         step_seconds=lambda *row: _triple(models.step_time.predict(one(*row))),
         samples=lambda batch: _triple(models.convergence.predict(np.array([batch]))),
         losses=_losses(overheads.save_seconds, overheads.restart_seconds, job.constraints.deadline_hours),

@@ -27,7 +27,7 @@ class Losses:
 class Given:
     """What the search is told by others."""
 
-    fits: Callable[[str, int], bool]  # instance type, samples on a GPU
+    fits: Callable[[str, int, int], bool]  # instance type, nodes, samples on a GPU
     step_seconds: Callable[[str, int, int, int], Triple]  # instance type, nodes, samples on a GPU, micro-steps
     samples: Callable[[int], Triple]  # global batch
     losses: Callable[[int | None, int], Losses]  # interruption class, spot nodes
@@ -58,7 +58,7 @@ def every_candidate(job: Any, catalog: Any, given: Given) -> Iterator[Row]:
             continue
         for nodes in range(job.constraints.nodes.low, job.constraints.nodes.high + 1):
             for split in _batches(job, nodes * kind.gpu_count):
-                if given.fits(kind.name, split[0]):
+                if given.fits(kind.name, nodes, split[0]):
                     yield from _purchases(job, catalog, given, kind, nodes, split)
 
 

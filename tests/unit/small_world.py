@@ -191,6 +191,7 @@ class GivenMarkets:
 def predictors(**changes: Any) -> Predictors:
     usual: dict[str, Any] = {
         "fits": lambda rows: np.ones(len(rows), dtype=bool),
+        "largest_batch": lambda *_: 99,
         "step_seconds": lambda rows: sure(*[2.0] * len(rows)),
         "samples": lambda batch: sure(*[36_000.0] * len(batch)),
         "startup_seconds": HALF_HOUR,

@@ -17,6 +17,7 @@ from planner.inputs.job.parse import JobFile
 from planner.inputs.job.schema import Job
 from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.configurations import Configurations
+from planner.models.fitted import fit_models
 from planner.search.decision import choose_candidate
 from planner.search.every_candidate import SearchResult, evaluate, search
 from planner.search.pricing import Candidate, Predictors
@@ -204,7 +205,7 @@ def surveyed(
         provenance=provenance,
     )
     result = SearchResult(finalists=tuple(finalists), candidate_count=len(finalists), left_out=Counter())
-    models: Any = None
+    models = fit_models(asked, sold, ())
     survey = Survey(instance_types=[ONE], regions=("near",), models=models, predictors=given, found=result)
     return inputs, survey
 

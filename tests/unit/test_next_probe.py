@@ -42,6 +42,7 @@ SPACE = ProbeSpace(
     gpu_batch=BATCH,
     hourly_usd=NODES * PRICE[CODE],
     measurable=np.ones(len(ROWS), dtype=bool),
+    startup_seconds=180.0,
 )
 SECONDS = np.full(len(ROWS), 5.0)
 TRUE_STEP = 0.01 * (1 + BATCH / 8) / (1 + CODE) + 0.01 * np.log2(GPUS) + 0.02 * (NODES > 1)

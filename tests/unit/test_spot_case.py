@@ -166,7 +166,7 @@ class TestRecorded:
         assert Recorded(short, 2, 0)._starts(self.STEADY, 2) == pytest.approx([0.0, 2.0])
 
     def test_a_run_from_the_beginning(self) -> None:
-        # 10 h there: 0.3 h restart, then 8 intervals of 1.1 h are saved. Lost, 2 h gone. The rest: 10 + 0.2 / 1.1 - 8 h.
+        # 10 h there: after a restart of 0.3 h, 8 intervals of 1.1 h are saved. 2 h gone. Then 10 + 0.2 / 1.1 - 8 h.
         runs = Recorded(self.TRACE, 1, 0).waiting(self.STEADY)
         last = 0.3 + (2 + 0.2 / 1.1) * 1.1
         assert runs.hours == pytest.approx([12 + last])
@@ -211,8 +211,8 @@ def burden(**changes: Any) -> SpotBurden:
 
 class TestSlowdown:
     def test_often_lost_it_is_a_log_normal_with_mean_and_variance(self) -> None:
-        # A hundred busy hours lost a hundred times: 50 h more on average, variance 400, so 1 + 400 / 2500 over the square
-        # of the mean; the median is the mean over its root.
+        # A hundred busy hours lost a hundred times: 50 h more on average, variance 400. The mean square over the square
+        # of the mean is 1 + 400 / 2500; the median is the mean over its root.
         found = spot_slowdown(floats(100.0), burden(losses_per_hour=1.0, hours_per_hour=0.5, variance_per_hour=4.0))
         ratio = 1 + 400 / 2500
         median = 50 / math.sqrt(ratio)

@@ -185,7 +185,7 @@ class TestQuantities:
 
     def test_whole_numbers_only(self) -> None:
         assert units.parse_count("1.5k") == 1500
-        with pytest.raises(ValueError, match="'1.5' is not a whole number"):
+        with pytest.raises(ValueError, match=r"'1\.5' is not a whole number"):
             units.parse_count("1.5")
 
     def test_ranges_have_their_minimum_first(self) -> None:

@@ -97,11 +97,13 @@ class Workload(Contract):
     flops_per_sample: Flop = Field(description="forward and backward pass of one sample")
     parameters: Count = Field(description="trainable parameters")
     gradient_bytes: Bytes | None = Field(
-        default=None, description="all-reduced per step; default 4 bytes per parameter (DDP under autocast)"
+        default=None,
+        description="all-reduced per step; default: as measured, else 4 bytes per parameter (DDP under autocast)",
     )
     activation_bytes_per_sample: Bytes = Field(description="kept between forward and backward pass")
     checkpoint_bytes: BytesOrZero | None = Field(
-        default=None, description="default: weights and optimizer state; 0: the job writes none, so no spot"
+        default=None,
+        description="default: as measured, else weights and optimizer state; 0: the job writes none, so no spot",
     )
     global_batch: Range = Field(description="range of global batch sizes that may be used")
     precision: Precision = Field(default="bf16", description="of the matrix multiplications")

@@ -19,9 +19,8 @@ from typing import Any
 from planner.errors import InputError, OutOfMemory, ScavError, one_line
 from planner.inputs import Measurement
 from planner.outside import assets
+from planner.outside.runners.shared_with_probes import Settings, last_words
 from planner.probing import Probe
-from probes.last_words import last_words
-from probes.settings import Settings
 
 _GRACE_SECONDS = 15.0
 
@@ -54,7 +53,9 @@ class LocalRunner:
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
-            raise ScavError("probing needs PyTorch here: pip install 'scav[probe]', or probe with --on container")
+            raise ScavError(
+                "probing needs PyTorch here: pip install 'scav-planner[probe]', or probe with --on container"
+            )
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
             output = Path(folder) / "probe.json"
             environment = {

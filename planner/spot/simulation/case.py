@@ -176,7 +176,7 @@ class Case:
 
     @property
     def assumed_work_hours(self) -> float:
-        """What whoever decides takes for all the work: nobody knows a run's own, and less than it would be late."""
+        """All the work, as whoever decides assumes it. Nobody knows a run's own work; to assume less would be late."""
         return float(self.world(self.work_hours.p95).work_hours)
 
     @property
