@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from next_probe import ProbeSpace
 from numpy.typing import NDArray
 from step_time_data import Group, load_groups
-
-from planner.probing.next_probe import ProbeSpace
 
 Floats = NDArray[np.float64]
 
@@ -99,18 +98,7 @@ def _problem(app: str, groups: list[Group], iterations: dict[int, float]) -> Pro
 
 def _within(group: Group, smallest: int, largest: int) -> Group:
     batch = group.workers * group.gpu_batch
-    rows = np.flatnonzero((batch >= smallest) & (batch <= largest))
-    return Group(
-        app=group.app,
-        cluster=group.cluster,
-        placement=group.placement[rows],
-        nodes=group.nodes[rows],
-        workers=group.workers[rows],
-        most_per_node=group.most_per_node[rows],
-        gpu_batch=group.gpu_batch[rows],
-        step_seconds=group.step_seconds[rows],
-        sync_seconds=group.sync_seconds[rows],
-    )
+    return group.at((batch >= smallest) & (batch <= largest))
 
 
 def iterations_to_target(folder: Path) -> dict[int, float]:

@@ -217,7 +217,6 @@ class TestConvergence:
         curve = [(batch, 1e8 * (1 + batch / 4000)) for batch in (128, 512, 2048, 8192, 32768)]
         model = ConvergenceModel().fit(curve)
         assert model.predict(np.array([4096])).p50[0] == pytest.approx(1e8 * (1 + 4096 / 4000), rel=0.03)
-        assert model.critical_batch() == pytest.approx(4000, rel=0.15)
 
     def test_runs_that_contradict_every_law_widen_the_interval(self) -> None:
         valley = ConvergenceModel().fit([(256, 2e8), (1024, 0.5e8), (4096, 2e8)]).predict(np.array([1024]))

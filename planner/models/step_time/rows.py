@@ -25,17 +25,6 @@ class Placements:
     gpu_batch: Ints
     accumulation_steps: Ints
 
-    @classmethod
-    def of(cls, *, nodes: Ints, workers: Ints, most_per_node: Ints, gpu_batch: Ints) -> Placements:
-        """Without accumulation, as most measurements are."""
-        return cls(
-            nodes=nodes,
-            workers=workers,
-            most_per_node=most_per_node,
-            gpu_batch=gpu_batch,
-            accumulation_steps=np.ones_like(gpu_batch),
-        )
-
     def __len__(self) -> int:
         return len(self.nodes)
 
