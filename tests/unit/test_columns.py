@@ -71,7 +71,6 @@ def test_scaling_and_shifting() -> None:
     assert SKEWED.scaled(3.0, shift=1.0).rows() == [Quantiles(7.0, 31.0, 121.0)]
     assert SKEWED.scaled(0.5).rows() == [Quantiles(1.0, 5.0, 20.0)]
     assert SKEWED.shifted(0.5).rows() == [Quantiles(2.5, 10.5, 40.5)]
-    assert Quantiles(2.0, 10.0, 40.0).scaled(2.0) == Quantiles(4.0, 20.0, 80.0)
 
 
 def test_rows_are_picked_by_number_and_by_flag() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.columns import Floats
-from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
+from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.step_formula import DEFAULT_PRIORS, log_step
 
@@ -18,8 +18,9 @@ JUMP = 0.4  # what kernels for more than 32 samples take on top, in logarithms
 
 def placements(nodes: tuple[int, ...], batches: tuple[int, ...] = BATCHES) -> Placements:
     table = [(count, 4 * count, 4, batch) for count in nodes for batch in batches]
-    columns = [np.array(column) for column in zip(*table, strict=True)]
-    return Placements.of(nodes=columns[0], workers=columns[1], most_per_node=columns[2], gpu_batch=columns[3])
+    nodes_, workers, most, batch = (np.array(column) for column in zip(*table, strict=True))
+    ones = np.ones_like(batch)
+    return Placements(nodes=nodes_, workers=workers, most_per_node=most, gpu_batch=batch, accumulation_steps=ones)
 
 
 def truth(where: Placements) -> Floats:
@@ -31,6 +32,11 @@ def truth(where: Placements) -> Floats:
 def rows(nodes: tuple[int, ...]) -> MeasuredRows:
     where = placements(nodes)
     return measured_rows(where, np.exp(truth(where)), None)
+
+
+def fit_node_type(known: MeasuredRows) -> NodeTypeModel:
+    """Of a single type, of which nothing is known but its rows."""
+    return fit_node_types({"": known}, {"": DEFAULT_PRIORS}, {"": np.zeros(0)})[""]
 
 
 @dataclass

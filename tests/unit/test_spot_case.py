@@ -15,7 +15,7 @@ from planner.columns import Quantiles
 from planner.inputs.traces import Trace
 from planner.spot.rates.process import AGES, SpotProcess, moments_by_row
 from planner.spot.runs.markets import sample_markets
-from planner.spot.runs.stretches import Start, first_stretch
+from planner.spot.runs.stretches import first_stretch
 from planner.spot.simulation.capacity import Modelled, Recorded
 from planner.spot.simulation.case import Case
 from planner.spot.simulation.runs import Market, Seeds, idle_shares, on_demand_runs, simulate_case, spot_shares
@@ -259,7 +259,7 @@ class TestAgesWithoutRisk:
     def test_first_stretches(self) -> None:
         process = SpotProcess(loss_per_hour=self.RATES, return_per_hour=self.RATES)
         ones = np.ones(40_000)
-        wait, _ = first_stretch(process, ones, ones, np.random.default_rng(1), None)
+        wait, _ = first_stretch(process, ones, ones, np.random.default_rng(1))
         # Half of the time there. What is left of a stretch met at a random moment: mean square over twice the mean.
         assert (wait > 0).mean() == pytest.approx(0.5, abs=0.01)
         assert wait[wait > 0].mean() == pytest.approx(2.69 / 2.6, rel=0.03)
@@ -271,5 +271,3 @@ class TestAgesWithoutRisk:
         # The age of what is met: by survival, so 0.3 h as likely at each moment before 0.3 as then falling.
         there = ages[up[:, 0]]
         assert (there < 0.3).mean() == pytest.approx(0.3 / 1.3, abs=0.03)
-        fresh, _ = sample_markets(process, 500, 7, 0.05, seed=3, start=Start(up=True, age_hours=0.0))
-        assert fresh[:, :6].all()

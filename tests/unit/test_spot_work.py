@@ -26,7 +26,7 @@ from planner.spot.rates.process import (
 from planner.spot.rates.sources import SpotHistory, SpotSource
 from planner.spot.runs.monte_carlo import SpotRuns, simulate
 from planner.spot.runs.replay import replay
-from planner.spot.runs.stretches import Start, duration, first_stretch
+from planner.spot.runs.stretches import duration, first_stretch
 from planner.spot.runs.work import SpotWork
 
 
@@ -89,15 +89,6 @@ class TestReplay:
 
 
 class TestSimulated:
-    def test_a_run_that_starts_in_a_gap_waits_for_its_end(self) -> None:
-        # Gone for exactly long: rates that do not age, 0.5 an hour, so two hours on average; never lost again.
-        process = SpotProcess(loss_per_hour=np.zeros(AGES), return_per_hour=np.full(AGES, 0.5))
-        work = SpotWork(work_hours=3.0, interval_hours=1.0, restart_hours=0.5)
-        runs = simulate(work, process, 20_000, 1, Start(up=False, age_hours=7.0))
-        assert (runs.hours - 3.5).mean() == pytest.approx(2.0, rel=0.03)
-        assert runs.paid_hours == pytest.approx(3.5)
-        assert np.quantile(runs.hours - 3.5, 0.5) == pytest.approx(2 * math.log(2), rel=0.03)
-
     def test_a_year_without_an_end_is_given_up(self) -> None:
         # A restart outlasts every stint, as these last an hour on average.
         process = SpotProcess(loss_per_hour=np.full(AGES, 1.0), return_per_hour=np.full(AGES, 1.0))
@@ -128,7 +119,7 @@ class TestSimulated:
         # Two hours there, one gone, neither ageing: two in three start at once, the rest wait an hour on average.
         process = SpotProcess(loss_per_hour=np.full(AGES, 0.5), return_per_hour=np.full(AGES, 1.0))
         ones = np.ones(30_000)
-        wait, stint = first_stretch(process, ones, ones, np.random.default_rng(0), None)
+        wait, stint = first_stretch(process, ones, ones, np.random.default_rng(0))
         assert (wait == 0).mean() == pytest.approx(2 / 3, abs=0.01)
         assert wait[wait > 0].mean() == pytest.approx(1.0, rel=0.04)
         assert stint.mean() == pytest.approx(2.0, rel=0.04)
