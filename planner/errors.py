@@ -4,6 +4,7 @@ ScavError                 exit 1
 ├── InputError            exit 1   a file or option says something that cannot be; carries where
 ├── AwsFailed             exit 1   AWS refuses, or cannot be reached
 ├── OutOfMemory           exit 1   a probe's batch size does not fit the memory; a smaller one may
+├── ScriptFailed          exit 1   a training script ended by itself: the last lines that it wrote, then our sentence
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
 ├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
 ├── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
@@ -21,6 +22,7 @@ class ScavError(Exception):
     """Shown as one line on stderr by the command line, nowhere else."""
 
     exit_code: ClassVar[int] = 1
+    said_before: str = ""  # lines of another program, shown as they are before ours
 
 
 class InputError(ScavError):
@@ -41,6 +43,14 @@ class OutOfMemory(ScavError):
 
     def __init__(self, message: str, *, gpu_batch: int):
         self.gpu_batch = gpu_batch
+        super().__init__(message)
+
+
+class ScriptFailed(ScavError):
+    """Nobody explains a script's mistake better than the script."""
+
+    def __init__(self, message: str, *, said: str):
+        self.said_before = said
         super().__init__(message)
 
 

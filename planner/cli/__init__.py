@@ -61,6 +61,8 @@ class ScavGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ScavError as error:
+            if error.said_before:
+                click.echo(error.said_before, err=True)
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
         except BrokenPipeError:  # whoever read our output has seen enough: `| head`

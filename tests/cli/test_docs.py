@@ -229,6 +229,14 @@ def _command_fault(words: list[str]) -> str | None:
     return f"scav {' '.join(path)} has no {unknown[0]}" if unknown else None
 
 
+def test_every_table_of_the_accuracy_page_says_which_command_does_what_it_measures():
+    page = (REPOSITORY / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    for section in page.split("\n## ")[1:]:
+        title, _, command, *_ = section.splitlines()
+        assert command.startswith("Command: "), title
+        assert re.search(r"`scav (\w+)", command), title
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_option_and_path_on_a_page_exists(page):
     text = page.read_text(encoding="utf-8")

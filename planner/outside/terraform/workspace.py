@@ -148,11 +148,9 @@ class Workspace:
         self._raise_unless_done(ended, expected, failure, "\n".join(part for part in (message, ended.stderr) if part))
         return ended, events
 
-    def _run(
-        self, command: str, failure: str, *arguments: str, expected: tuple[int, ...] = (0,), **options: Any
-    ) -> Ended:
+    def _run(self, command: str, failure: str, *arguments: str, **options: Any) -> Ended:
         ended = self._execute(command, *arguments, on_line=lambda _line: None, **options)
-        self._raise_unless_done(ended, expected, failure, _plain(ended))
+        self._raise_unless_done(ended, (0,), failure, _plain(ended))
         return ended
 
     def _execute(
