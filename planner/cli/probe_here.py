@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from planner.inputs import Measurement
-    from planner.outside.runners import ContainerRunner, LocalRunner, Script
+    from planner.outside.runners import ContainerRunner, Interrupts, LocalRunner, Script
     from planner.probing import Probe
 
 
@@ -34,7 +34,7 @@ class HereOptions(NamedTuple):
 def probe_here(job: Path, options: HereOptions) -> None:
     from planner.errors import InputError
     from planner.outside import store
-    from planner.outside.runners import Script
+    from planner.outside.runners import Interrupts, Script
     from planner.probing import LOCAL, at_one_batch, container_probes, local_probes, missing
     from planner.units import counted
 
@@ -64,11 +64,13 @@ def probe_here(job: Path, options: HereOptions) -> None:
         return
     rows = [*known.rows]
     if to_do:
-        runner = _runner(script, options)
         reference = job_file.job.workload.target.reference_batch
-        for measurement in _measured(runner, to_do, known.rows, reference, search=own_batch is None):
-            store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
-            rows.append(measurement)
+        with Interrupts() as interrupts:
+            runner = _runner(script, options, interrupts)
+            for measurement in _measured(runner, to_do, known.rows, reference, search=own_batch is None):
+                store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
+                rows.append(measurement)
+            interrupts.raise_if_received()
     click.echo("\n".join(probe_table([row for row in rows if row.instance_type == LOCAL])))
     click.echo(f"\n{file} has {counted(len(rows), 'measurement')}.")
 
@@ -90,16 +92,16 @@ def _own_batch(samples_per_step: str | None) -> int | None:
     return samples
 
 
-def _runner(script: Script, options: HereOptions) -> LocalRunner | ContainerRunner:
+def _runner(script: Script, options: HereOptions, interrupts: Interrupts) -> LocalRunner | ContainerRunner:
     if not options.in_containers:
         from planner.outside.runners import LocalRunner
 
-        return LocalRunner(script=script, timeout_seconds=options.longest_seconds)
+        return LocalRunner(script=script, timeout_seconds=options.longest_seconds, interrupts=interrupts)
     from planner.outside.runners import ContainerRunner
 
     if options.image is None:
         click.echo("Building the container image (minutes the first time, seconds later)", err=True)
-    return ContainerRunner.prepared(script, options.longest_seconds, image=options.image, base=options.base)
+    return ContainerRunner.prepared(script, options.longest_seconds, interrupts, image=options.image, base=options.base)
 
 
 def _measured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -20,6 +21,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 Bytes = Annotated[float, Field(gt=0, le=1e18)]
 Samples = Annotated[float, Field(gt=0, le=1e18)]
+_MOST_WARNINGS = 10
 
 
 # What no prediction follows from, and why. Everything else in the contract changes a plan or warns its reader.
@@ -140,10 +142,13 @@ def parse_measurements(text: str, *, file: str) -> MeasurementFile:
 def usable(rows: Sequence[Measurement], catalog: Catalog, precision: Precision) -> MeasurementFile:
     """What says something about this job, with a warning for every kind of row that does not."""
     reasons = [_unusable(row, catalog, precision) for row in rows]
-    counts = {reason: reasons.count(reason) for reason in sorted({reason for reason in reasons if reason})}
+    counts = sorted(Counter(reason for reason in reasons if reason).items())
+    warnings = [f"used without {count} of {len(rows)} measurements: {reason}" for reason, count in counts]
+    if len(warnings) > _MOST_WARNINGS:
+        left = sum(count for _, count in counts[_MOST_WARNINGS:])
+        warnings[_MOST_WARNINGS:] = [f"used without {left} of {len(rows)} measurements: for other such reasons"]
     return MeasurementFile(
-        tuple(row for row, reason in zip(rows, reasons, strict=True) if reason is None),
-        tuple(f"used without {count} of {len(rows)} measurements: {reason}" for reason, count in counts.items()),
+        tuple(row for row, reason in zip(rows, reasons, strict=True) if reason is None), tuple(warnings)
     )
 
 

@@ -13,6 +13,7 @@ from planner.errors import InputError, ScavError, ScriptFailed
 from planner.outside.runners import container
 from planner.outside.runners.container import ContainerRunner
 from planner.outside.runners.container_engine import Engine, find_engine
+from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import Script
 from planner.probing.probe_plan import LOCAL, Probe
 
@@ -62,7 +63,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def prepared(script: Script, **chosen: str) -> ContainerRunner:
-    return ContainerRunner.prepared(script, 20.0, **chosen)
+    return ContainerRunner.prepared(script, 20.0, Interrupts(), **chosen)
 
 
 def test_two_nodes_are_started_measured_and_removed(

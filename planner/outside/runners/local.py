@@ -6,23 +6,28 @@ import contextlib
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, OutOfMemory, ScavError, ScriptFailed, one_line
 from planner.inputs import Measurement, filled_command, placeholder_fault
 from planner.outside import assets
+from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.shared_with_probes import Settings, last_lines
 from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
+_POLL_SECONDS = 0.02
+_MARK = "SCAV_PROBE_MARK"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,7 @@ class LocalRunner:
 
     script: Script
     timeout_seconds: float
+    interrupts: Interrupts = field(default_factory=Interrupts)
     windows: int = 8
     window_steps: int = 20
 
@@ -87,8 +93,24 @@ class LocalRunner:
             }
             command = [*self._launcher(probe), *self.script.arguments(probe, reference_batch)]
             log = Path(folder) / "log.txt"
-            code = _run(command, self.script.folder, environment, log, self.timeout_seconds)
+            code = self._run(command, environment, log)
             return measurement_of(probe, output, code, log, self.timeout_seconds)
+
+    def _run(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int | None:
+        """The exit code, or None when time ran out. Whatever happens, no process is left behind."""
+        mark = secrets.token_hex(16)
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                command, cwd=self.script.folder, env={**environment, _MARK: mark},
+                stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
+            )  # fmt: skip
+            try:
+                with self.interrupts.heard():
+                    return process.wait(self.timeout_seconds)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                _end(process, mark)
 
     def _launcher(self, probe: Probe) -> list[str]:
         if self.script.writes_steps:
@@ -137,35 +159,39 @@ def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, time
     if outcome == "too_few_steps":
         raise ScriptFailed(f"{_shown(probe)}: {record['reason']}", said=_tail(log))
     if outcome != "measured":
-        raise ScavError(f"{_shown(probe)}: {record['reason']}")
+        raise ScavError(f"{_shown(probe)}: {one_line(str(record['reason']))}")
     asked = {"instance_type": probe.instance_type, "precision": probe.precision}
     return Measurement.model_validate({**record, **asked})
 
 
-def _run(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, timeout_seconds: float
-) -> int | None:
-    """The exit code, or None when time ran out. Whatever happens, no process is left behind."""
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            return process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     if process.poll() is None:
         _signal_group(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
     _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
+    _kill_marked(mark)
     process.wait()
+
+
+def _kill_marked(mark: str) -> None:
+    """torchrun gives each worker a group of its own, which outlives a torchrun that had to be killed."""
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while (marked := _marked(mark)) and time.monotonic() < deadline:
+        for number in marked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that were started with this mark in their environment, by whomever; Linux only."""
+    found, wanted = [], f"{_MARK}={mark}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # of somebody else, or gone
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
