@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
@@ -69,7 +70,7 @@ def probe(tmp_path: Path, script: str, processes: int = 1, **environment: str) -
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
@@ -164,7 +165,7 @@ def test_any_program_can_report_its_steps(tmp_path: Path) -> None:
         [sys.executable, "-m", "probes.follow", sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     record = json.loads(output.read_text())
     assert (record["step_seconds"], record["data_wait_seconds"], record["gpus_per_node"]) == (0.25, 0.1, 2)
