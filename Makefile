@@ -5,6 +5,7 @@
 #   make test      lint, then every test, fast ones first
 #   make lint      ruff and mypy
 #   make coverage  which lines and branches the fast tests reach
+#   make mutants   how many of 200 small changes of the core the fast tests notice; SEED=2 draws others (half an hour)
 #   make bench     the benchmarks; DATA=dir adds those that need public measurements
 #   make dist      wheel and sdist, and scav.txt, by which pip installs that wheel and nothing else
 #   make lock      write requirements/*.lock anew after a change of pyproject.toml; UPGRADE=1 takes newer versions, too
@@ -23,7 +24,7 @@ TORCH := torch==2.13.0
 TORCH_NEEDS := filelock fsspec jinja2 networkx setuptools sympy typing-extensions
 
 .DEFAULT_GOAL := plan
-.PHONY: plan quick test lint coverage bench dist lock clean
+.PHONY: plan quick test lint coverage mutants bench dist lock clean
 
 plan: $(or $(wildcard $(DEV)),$(BASE)) # the dev extra contains the base
 	@$(BIN)/scav plan examples/resnet50-imagenet --out scav-plan
@@ -48,6 +49,10 @@ lint: $(DEV)
 
 coverage: $(DEV)
 	@$(FAST_TESTS) --cov
+
+# In copies of the tree under the temporary folder, two at a time; what was recorded of each test is kept there.
+mutants: $(DEV)
+	@nice $(BIN)/python tests/mutants/run.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 bench: $(DEV)
 	@$(BIN)/python benchmarks/planner_speed.py

@@ -4,6 +4,7 @@ ScavError                 exit 1
 ├── InputError            exit 1   a file or option says something that cannot be; carries where
 ├── AwsFailed             exit 1   AWS refuses, or cannot be reached
 ├── OutOfMemory           exit 1   a probe's batch size does not fit the memory; a smaller one may
+├── ScriptFailed          exit 1   a training script ended by itself: the last lines that it wrote, then our sentence
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
 ├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
 ├── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
@@ -13,7 +14,6 @@ ScavError                 exit 1
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -22,6 +22,7 @@ class ScavError(Exception):
     """Shown as one line on stderr by the command line, nowhere else."""
 
     exit_code: ClassVar[int] = 1
+    said_before: str = ""  # lines of another program, shown as they are before ours
 
 
 class InputError(ScavError):
@@ -42,6 +43,14 @@ class OutOfMemory(ScavError):
 
     def __init__(self, message: str, *, gpu_batch: int):
         self.gpu_batch = gpu_batch
+        super().__init__(message)
+
+
+class ScriptFailed(ScavError):
+    """Nobody explains a script's mistake better than the script."""
+
+    def __init__(self, message: str, *, said: str):
+        self.said_before = said
         super().__init__(message)
 
 
@@ -77,10 +86,16 @@ def one_line(text: str, limit: int = 400) -> str:
     return printable if len(printable) <= limit else printable[: limit - 1] + "…"
 
 
+_LOOK_ALIKE = str.maketrans("lio", "110")  # us-east-l
+
+
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """A clause to end an error with, empty if nothing known is close."""
+    import difflib  # only once something is wrong
+
     by_lower_case = {name.lower(): name for name in known}
     start = text[:80].lower()
-    begun = [name for name in by_lower_case if start and name.startswith(start)]
+    looks_alike = [name for name in by_lower_case if name.translate(_LOOK_ALIKE) == start.translate(_LOOK_ALIKE)]
+    begun = looks_alike or [name for name in by_lower_case if start and name.startswith(start)]
     nearest = begun[:3] or difflib.get_close_matches(start, by_lower_case, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(by_lower_case[name] for name in nearest)}?" if nearest else ""

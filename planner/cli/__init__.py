@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 import click
 
 from planner import __version__
-from planner.errors import ScavError
+from planner.errors import ScavError, did_you_mean
 
 # Each is a module of this folder; beside it the first sentence of its help, so that listing them imports none of them.
 COMMANDS = {
@@ -43,6 +45,14 @@ class ScavGroup(click.Group):
         command: click.Command = importlib.import_module(f"planner.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message.rstrip('.')}{did_you_mean(args[0], COMMANDS)}", ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -51,8 +61,13 @@ class ScavGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ScavError as error:
+            if error.said_before:
+                click.echo(error.said_before, err=True)
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except BrokenPipeError:  # whoever read our output has seen enough: `| head`
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (until the process ends)
+            ctx.exit(0)
         except KeyboardInterrupt:
             click.echo("Interrupted", err=True)
             ctx.exit(130)

@@ -75,7 +75,7 @@ def command(
         job, {}, catalog_file, history=history, spot_history=spot_history, spot_history_age=spot_history_age
     )
     survey = take_survey(inputs)
-    warn(survey.models.step_time.warnings_)
+    warn(survey.models.warnings)
     request = _request(inputs, survey, sweep, options)
     if sweep is None:
         rows = [predict_one(inputs, survey, request)]

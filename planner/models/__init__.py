@@ -3,9 +3,8 @@
 from planner.models.checkpoints import UNNOTICED_SHARE, intervals_seconds, saved_in_notice
 from planner.models.configurations import Configurations
 from planner.models.fitted import FittedModels, fit_models
-from planner.models.memory import fits, largest_batch, model_bytes
 from planner.models.step_time.catalogue_prior import hardware_features
-from planner.models.step_time.data_sheet import TERMS, StepTerms, step_terms
+from planner.models.step_time.data_sheet import TERMS, StepTerms
 from planner.models.step_time.model import StepTimeModel
 from planner.models.step_time.posterior import spread_subset
 from planner.models.step_time.rows import MeasuredRows
@@ -24,12 +23,8 @@ __all__ = [
     "StepTerms",
     "StepTimeModel",
     "fit_models",
-    "fits",
     "hardware_features",
     "intervals_seconds",
-    "largest_batch",
-    "model_bytes",
     "saved_in_notice",
     "spread_subset",
-    "step_terms",
 ]

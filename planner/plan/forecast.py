@@ -13,7 +13,7 @@ from pydantic import PositiveFloat, PositiveInt
 from planner.contract import Interval, Share, six_digits
 from planner.errors import InputError
 from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs, named_instance_type
-from planner.models import Configurations, fits, model_bytes
+from planner.models import Configurations
 from planner.plan.schema import Option
 from planner.plan.writer import interval_of, option_of
 from planner.search import (
@@ -116,7 +116,7 @@ def predict_one(inputs: PlanInputs, survey: Survey, request: ForecastRequest) ->
         raise _indivisible(request, count)
     found = _best(inputs, survey, request, rows)
     if found is None:
-        raise _too_large(inputs, request, rows)
+        raise _too_large(survey, request, rows)
     return forecast(inputs, survey, found)
 
 
@@ -204,7 +204,7 @@ def _batches(inputs: PlanInputs, request: ForecastRequest) -> CountRange:
 def _best(inputs: PlanInputs, survey: Survey, request: ForecastRequest, rows: Configurations) -> Candidate | None:
     """Of those that fit the memory, by the job's objective; None when none does."""
     job = inputs.job_file.job
-    fitting = rows.at(fits(rows, job.workload))
+    fitting = rows.at(survey.predictors.fits(rows))
     if not len(fitting.nodes):
         return None
     found = evaluate(
@@ -227,9 +227,9 @@ def _indivisible(request: ForecastRequest, count: int) -> InputError:
     return InputError(f"a global batch of {batch:,} cannot be spread evenly over {gpus} GPUs{each}; {hint}")
 
 
-def _too_large(inputs: PlanInputs, request: ForecastRequest, rows: Configurations) -> InputError:
-    workload, smallest = inputs.job_file.job.workload, int(rows.gpu_batch.min())
-    needed = model_bytes(workload) + smallest * workload.activation_bytes_per_sample
+def _too_large(survey: Survey, request: ForecastRequest, rows: Configurations) -> InputError:
+    smallest = int(rows.gpu_batch.min())
+    needed = survey.models.memory.needed_bytes(smallest)
     return InputError(
         f"{smallest:,} samples per GPU need about {needed / 2**30:,.1f} GiB, more than is free on "
         f"the {rows.gpu.name} of {request.instance_type.name} ({rows.gpu.memory_gib:,.0f} GiB)"

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from planner.columns import Floats, Ints, Prediction
-from planner.models import TERMS, StepTerms, StepTimeModel, hardware_features, step_terms
+from planner.models import TERMS, StepTerms, StepTimeModel, hardware_features
 
 TREES = 50
 SEED = 0
@@ -49,7 +49,7 @@ def physical(model: StepTimeModel, name: str, left_out: Ints) -> Prediction:
     """The data sheet's ring form with a multiplier on each term, by least squares on one type's rows alone."""
     from scipy.optimize import least_squares
 
-    rows, every = model.rows_[name], step_terms(model.measured(name), model.workload).seconds
+    rows, every = model.rows_[name], model.terms(model.measured(name)).seconds
     kept = np.delete(np.arange(len(rows)), left_out)
     terms, target = StepTerms(every[kept]), rows.log_step[kept]
 

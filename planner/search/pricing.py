@@ -22,6 +22,7 @@ class Predictors:
     """What search needs to know of a configuration, whoever predicts it."""
 
     fits: Callable[[Configurations], Flags]
+    largest_batch: Callable[[InstanceType], int]  # on one node
     step_seconds: Callable[[Configurations], Prediction]
     samples: Callable[[Ints], Prediction]
     startup_seconds: float

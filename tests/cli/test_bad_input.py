@@ -40,7 +40,7 @@ def test_a_missing_file(refused, command):
 
 
 def test_a_folder_without_a_job(refused):
-    assert refused("plan") == "scav.yaml: no such file or directory"
+    assert refused("plan") == ".: no scav.yaml here; `scav init` writes one to start from"
 
 
 def test_an_empty_file(refused, tmp_path):

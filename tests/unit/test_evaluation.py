@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.columns import Quantiles
 from planner.inputs.catalog.tables import Catalog
@@ -19,7 +22,7 @@ from planner.models.step_time.model import StepTimeModel
 from planner.outside.store import load_catalog, load_job
 from planner.plan import wording
 from planner.plan.build import make_plan
-from planner.probing.further_probe import further_probe
+from planner.probing.further_probe import expected_improvement, further_probe
 from planner.probing.leave_out import HeldOut, cross_validated_error, error_table, hold_out, left_out_sets
 from planner.probing.limits import accuracy_limits
 from planner.search.decision import choose_candidate
@@ -263,3 +266,14 @@ class TestLimits:
 
     def test_samples_from_a_prior(self) -> None:
         assert "samples to the target at batch 1,024, from a wide prior: -" in self.limits(PROBES)
+
+
+@given(st.floats(-3, 3), st.floats(0, 2), st.floats(0.1, 10))
+def test_improvement_is_a_share_and_grows_with_doubt(log_value, sd, best):
+    known, vague = (expected_improvement(np.array([log_value]), np.array([s]), best)[0] for s in (sd, sd + 0.1))
+    assert 0 <= known <= 1
+    assert known >= max(0.0, 1 - math.exp(log_value + sd**2 / 2) / best) - 1e-9
+    if sd == 0:
+        assert known == pytest.approx(max(0.0, 1 - math.exp(log_value) / best), abs=1e-9)
+    if log_value > math.log(best):
+        assert vague >= known - 1e-9 or sd > 1

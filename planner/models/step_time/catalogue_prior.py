@@ -7,7 +7,7 @@ import numpy as np
 from planner.columns import Floats
 from planner.inputs import Catalog, Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
-from planner.models.step_time.data_sheet import step_terms
+from planner.models.step_time.data_sheet import UNMEASURED, Links, step_terms
 from planner.models.step_time.posterior import reference_point
 from planner.models.step_time.rows import MeasuredRows
 from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, Prior
@@ -20,12 +20,17 @@ LEAST_SCALE_SD = 1.0
 
 
 def catalogue_priors(
-    rows: MeasuredRows, catalog: Catalog, instance_type: InstanceType, workload: Workload, multipliers: Multipliers
+    rows: MeasuredRows,
+    catalog: Catalog,
+    instance_type: InstanceType,
+    workload: Workload,
+    multipliers: Multipliers,
+    links: Links = UNMEASURED,
 ) -> tuple[Prior, ...]:
     """The default priors with every scale at its data-sheet value times the multiplier of the other types."""
     batch, log_seconds = reference_point(rows)
     pair = Configurations.of(catalog, instance_type, nodes=2, gpu_batch=max(round(batch), 1))
-    seconds = step_terms(pair, workload).seconds[0] * np.exp(multipliers.mean)
+    seconds = step_terms(pair, workload, links).seconds[0] * np.exp(multipliers.mean)
     variance = np.diag(multipliers.covariance)
     return tuple(_informed(prior, seconds, variance, instance_type.gpu_count, log_seconds) for prior in DEFAULT_PRIORS)
 

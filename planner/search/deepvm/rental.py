@@ -16,7 +16,7 @@ import numpy as np
 from planner.columns import Quantiles
 from planner.errors import NoFeasiblePlan
 from planner.inputs import Catalog, CountRange, InstanceType, Job
-from planner.models import Configurations, largest_batch
+from planner.models import Configurations
 from planner.search.candidates import HOURS_PER_MONTH, every_split, root_volume_gib
 from planner.search.deepvm.inputs import Cluster, CpuType, GpuType, Limits, Quota
 from planner.search.deepvm.policies import recommend
@@ -89,7 +89,7 @@ class DeepVm:
     def scaled_batch(self, instance_type: InstanceType) -> int:
         """The local batch of the scaling curve: the largest that fits the memory and, on one node, the job's range."""
         most = self.job.workload.global_batch.high // instance_type.gpu_count
-        return max(min(largest_batch(self.catalog.gpu_of(instance_type), self.job.workload), most), 1)
+        return max(min(self.predictors.largest_batch(instance_type), most), 1)
 
     @property
     def scaled_nodes(self) -> CountRange:
