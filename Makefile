@@ -34,12 +34,11 @@ FAST_TESTS := $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 quick: $(DEV)
 	@$(FAST_TESTS)
 
-# Two files at a time, three of the slow ones, which often wait; but tests that time things need the machine to themselves.
+# Two files at a time, three of the slow ones, which often wait. No test times anything, so they may run beside others.
 test: lint
 	@failed=0; \
 	$(FAST_TESTS) || failed=1; \
-	$(BIN)/python -m pytest -m "slow and not alone" -n 3 --dist loadfile || failed=1; \
-	$(BIN)/python -m pytest -m "slow and alone" || failed=1; \
+	$(BIN)/python -m pytest -m slow -n 3 --dist loadfile || failed=1; \
 	exit $$failed
 
 lint: $(DEV)
@@ -58,6 +57,7 @@ bench: $(DEV)
 	@$(BIN)/python benchmarks/planner_speed.py
 	@$(BIN)/python benchmarks/convergence.py
 	@$(BIN)/python benchmarks/end_to_end.py --quick
+	@$(BIN)/python benchmarks/shaped_network.py
 ifdef DATA
 	@$(BIN)/python benchmarks/accuracy_page.py --data "$(DATA)" docs/accuracy.md
 	@$(BIN)/python benchmarks/spot_price_drift.py --data "$(DATA)"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
@@ -45,7 +46,7 @@ def test_each_step_is_counted_as_the_script_took_it(tmp_path: Path, processes: i
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
@@ -69,7 +70,7 @@ def probe(tmp_path: Path, script: str, processes: int = 1, **environment: str) -
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
@@ -165,7 +166,7 @@ def follow(tmp_path: Path, samples: str, **environment: str) -> dict[str, Any]:
         [sys.executable, "-m", "probes.follow", sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **asked, **environment},
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     record: dict[str, Any] = json.loads(output.read_text())
     return record

@@ -6,10 +6,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
@@ -51,7 +51,8 @@ def test_a_size_that_crashes_or_does_not_fit_leaves_the_others_to_be_measured(tm
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
             *("-m", "probes.sweep", "--batches", "8,16,20,64", "--reference-batch", "32", "--windows", "1"),
-            *("--window-steps", "3", "--no-noise", "--seconds-per-batch", "60", "--", "train.py", "{gpu_batch}"),
+            *("--window-steps", "3", "--no-noise", "--seconds-per-batch", str(PATIENCE_SECONDS)),
+            *("--", "train.py", "{gpu_batch}"),
         ],
         cwd=tmp_path,
         env={
@@ -63,7 +64,7 @@ def test_a_size_that_crashes_or_does_not_fit_leaves_the_others_to_be_measured(tm
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
@@ -84,7 +85,7 @@ def test_a_size_that_crashes_or_does_not_fit_leaves_the_others_to_be_measured(tm
 def test_the_local_runner_goes_on_below_what_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     script = Script(folder=tmp_path, command=("train.py", "{gpu_batch}"))
-    runner = LocalRunner(script=script, timeout_seconds=60, windows=1, window_steps=3)
+    runner = LocalRunner(script=script, timeout_seconds=PATIENCE_SECONDS, windows=1, window_steps=3)
     said: list[str] = []
 
     def run(probe: Probe) -> Measurement:
@@ -109,7 +110,7 @@ def run_python(code: str, tmp_path: Path, store: HashStore, seconds: float) -> R
 
 def test_a_process_that_hangs_is_ended_and_the_others_are_told(tmp_path: Path) -> None:
     store = HashStore()
-    report = run_python("import time; time.sleep(60)", tmp_path, store, 0.3)
+    report = run_python("import time; time.sleep(3600)", tmp_path, store, 0.3)
     assert (report.outcome, report.order) == ("timed_out", 1)
     assert store.check(["alarm"])
 
@@ -118,9 +119,7 @@ def test_a_process_whose_fellow_failed_is_ended(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(trial, "_GRACE_SECONDS", 0.2)
     store = HashStore()
     store.add("alarm", 1)
-    started = time.monotonic()
-    assert run_python("import time; time.sleep(60)", tmp_path, store, 50.0) == Report("ended")
-    assert time.monotonic() - started < 20
+    assert run_python("import time; time.sleep(3600)", tmp_path, store, PATIENCE_SECONDS) == Report("ended")
 
 
 def test_the_first_that_failed_has_the_word_unless_memory_ran_out() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from mock_aws import OVERRIDE
+from stand_ins import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = REPOSITORY / "examples" / "gitops"
@@ -100,7 +101,7 @@ class Runner:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_SECONDS,
         )
 
     def _value(self, match: re.Match[str]) -> str:

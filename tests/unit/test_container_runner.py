@@ -63,7 +63,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def prepared(script: Script, **chosen: str) -> ContainerRunner:
-    return ContainerRunner.prepared(script, 20.0, Interrupts(), **chosen)
+    return ContainerRunner.prepared(script, 600.0, Interrupts(), **chosen)
 
 
 def test_two_nodes_are_started_measured_and_removed(
@@ -110,7 +110,7 @@ def test_time_runs_out(
 ) -> None:
     runner = prepared(script, image="mine")
     stand_in = tmp_path / "bin" / "podman"
-    stand_in.write_text(STAND_IN.replace('echo "${NODE_CODE:-0}"', "exec sleep 60"))
+    stand_in.write_text(STAND_IN.replace('echo "${NODE_CODE:-0}"', "exec sleep 3600"))
     monkeypatch.setattr(container, "_POLL_SECONDS", 0.01)
     short = ContainerRunner(engine=runner.engine, image=runner.image, script=script, timeout_seconds=0.3)
     with pytest.raises(ScavError, match="not finished after 0 s; raise --max-duration"):
