@@ -17,7 +17,7 @@ import numpy as np
 from cold_start import NETWORKS
 from numpy.typing import NDArray
 from regret_data import HOURLY_USD, Problem
-from regret_methods import AS_SCAV_PROBE, StepModel, Trial
+from regret_methods import StepModel, Trial
 from step_time_data import Group
 
 from planner.inputs.catalog.tables import Catalog
@@ -30,6 +30,7 @@ from planner.models.step_time import catalogue_prior
 from planner.models.step_time.step_formula import Prior
 from planner.outside.store import load_catalog
 from planner.probing.probe_clusters import NODE_COUNTS, ProbeCluster, probe_clusters
+from planner.probing.probe_plan import measuring_seconds
 from planner.search.every_candidate import evaluate
 from planner.search.ranking import preference
 from planner.search.survey import Survey, take_survey
@@ -112,8 +113,8 @@ class Commands:
         for cluster in clusters:
             rows = self._recorded(cluster)
             if rows and probe_usd + cluster.max_usd <= max_usd:
-                steps = AS_SCAV_PROBE.after(self.whole.column("step_seconds")[rows]).sum()
-                seconds = min(cluster.startup_seconds + float(steps), cluster.max_seconds)  # then it is ended
+                measuring = measuring_seconds(self.whole.column("step_seconds")[rows].tolist())
+                seconds = min(cluster.startup_seconds + measuring, cluster.max_seconds)  # then it is ended
                 probe_usd += cluster.hourly_usd * seconds / 3600
                 measured += rows
         return Probed(measured, probe_usd, self._survey([self._measurement(row) for row in measured]))

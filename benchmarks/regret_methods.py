@@ -24,6 +24,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from step_time_baselines import fitted_form
 
 from planner.models.convergence.model import ConvergenceModel
+from planner.probing.probe_plan import SECONDS_BESIDE_STEPS, STEPS_PER_BATCH
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ class ProbeLength(NamedTuple):
 
 
 SHORT = ProbeLength(50)  # ten to warm up, forty to time
-AS_SCAV_PROBE = ProbeLength(450, 60.0)  # as `scav probe --on aws` counts: also gradient noise and a checkpoint
+AS_SCAV_PROBE = ProbeLength(STEPS_PER_BATCH, SECONDS_BESIDE_STEPS)  # also gradient noise and a checkpoint
 
 
 class Trial(NamedTuple):
