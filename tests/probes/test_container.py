@@ -188,7 +188,7 @@ def test_nothing_is_left_when_scav_is_stopped(
     scav.send_signal(ending)
     said = scav.communicate(timeout=PATIENCE_SECONDS)[1]
     if ending is signal.SIGINT:
-        assert (scav.returncode, said.splitlines()[-1]) == (130, "Interrupted")
+        assert (scav.returncode, said.splitlines()[-1]) == (130, "Error: interrupted by SIGINT")
     else:
         assert not is_clean(engine)
         engine.remove_leftovers()

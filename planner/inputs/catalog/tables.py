@@ -7,18 +7,23 @@ from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from planner.contract import Contract
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 SourceName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")]
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+-az\d+$")]
+# Bounds far outside anything real: beyond them arithmetic overflows where no sentence could explain it.
+Amount = Annotated[float, Field(gt=1e-9, le=1e12)]
+Count = Annotated[int, Field(gt=0, le=2**24)]
 
 
 def _harmless(text: str) -> str:
     if not text.isprintable():
         raise ValueError("holds control characters or ends of lines")
+    if text != text.strip():
+        raise ValueError("begins or ends with a blank")
     return text
 
 
@@ -39,10 +44,10 @@ class Gpu(Contract):
 
     name: Text = Field(description="model and memory where the model alone is ambiguous: A100-80GB")
     model: Text = Field(description="what people filter by: A100")
-    memory_gib: PositiveFloat = Field(description="what AWS reports, so what a job can use")
-    nominal_memory_gb: PositiveInt = Field(description="what it is sold as and filtered by: an A10G is a 24GB card")
-    memory_bandwidth_gb_per_second: PositiveFloat
-    dense_tflops: dict[Precision, PositiveFloat]
+    memory_gib: Amount = Field(description="what AWS reports, so what a job can use")
+    nominal_memory_gb: Count = Field(description="what it is sold as and filtered by: an A10G is a 24GB card")
+    memory_bandwidth_gb_per_second: Amount
+    dense_tflops: dict[Precision, Amount]
     source: SourceName
 
     def peak_flops_per_second(self, precision: Precision) -> float | None:
@@ -57,17 +62,17 @@ class InstanceType(Contract):
 
     name: Text
     gpu: Text = Field(description="name of a row in `gpus`")
-    gpu_count: PositiveInt
-    vcpu: PositiveInt
-    ram_gib: PositiveFloat
-    network_baseline_gbps: PositiveFloat
-    network_peak_gbps: PositiveFloat
-    network_cards: PositiveInt
-    efa_interfaces: Annotated[int, Field(ge=0)]
+    gpu_count: Count
+    vcpu: Count
+    ram_gib: Amount
+    network_baseline_gbps: Amount
+    network_peak_gbps: Amount
+    network_cards: Count
+    efa_interfaces: Annotated[int, Field(ge=0, le=2**24)]
     gpu_link: Text = Field(description="how the node's GPUs reach each other: NVLink 3, PCIe 4.0 x16")
-    gpu_link_gb_per_second: PositiveFloat = Field(description="per GPU, one direction")
-    local_ssd_gb: Annotated[int, Field(ge=0)]
-    measured_allreduce_gbps: PositiveFloat | None = Field(
+    gpu_link_gb_per_second: Amount = Field(description="per GPU, one direction")
+    local_ssd_gb: Annotated[int, Field(ge=0, le=2**24)]
+    measured_allreduce_gbps: Amount | None = Field(
         default=None,
         description="effective all-reduce bandwidth between such nodes, where someone measured it",
     )
@@ -88,8 +93,8 @@ class RegionPrices(Contract):
     """What is paid per region beside the machines."""
 
     name: Text
-    volume_usd_per_gib_month: PositiveFloat = Field(description="gp3")
-    object_storage_usd_per_gib_month: PositiveFloat = Field(description="S3 Standard, first tier")
+    volume_usd_per_gib_month: Amount = Field(description="gp3")
+    object_storage_usd_per_gib_month: Amount = Field(description="S3 Standard, first tier")
     source: SourceName
 
 
@@ -98,8 +103,8 @@ class Offer(Contract):
 
     instance_type: Text
     region: Text
-    on_demand_usd: PositiveFloat | None = Field(description="per node and hour; null: not sold on demand")
-    spot_usd: dict[ZoneId, PositiveFloat | None] = Field(
+    on_demand_usd: Amount | None = Field(description="per node and hour; null: not sold on demand")
+    spot_usd: dict[ZoneId, Amount | None] = Field(
         min_length=1, description="every zone (by ID: names differ between accounts) with its spot price"
     )
     interruption_class: Annotated[int, Field(ge=0, le=4)] | None = Field(

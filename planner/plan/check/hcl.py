@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _WORD = re.compile(r"[\w.-]+")
+_DEEPEST = 20
 _OPENING, _CLOSING = "{[(", "}])"
 
 
@@ -28,6 +29,8 @@ def statements(text: str) -> list[Statement]:
     words: list[str] = []  # of this line
     for token in _without_values(_tokens(text)):
         match token:
+            case "{" if len(blocks) == _DEEPEST:
+                raise ValueError("blocks nested too deeply")
             case "{" if words:
                 found.append(Statement(tuple(blocks), words[0], is_block=True))
                 blocks.append(words[0])
