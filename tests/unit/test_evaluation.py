@@ -191,14 +191,18 @@ class TestFurtherProbe:
             known = {(row.instance_type, row.nodes, row.gpu_batch) for row in PROBES[:count]}
             assert (found.instance_type, found.nodes, found.gpu_batch) not in known
 
-    def test_costs_at_least_the_start_of_its_cluster(self) -> None:
+    def test_costs_the_start_of_its_cluster_and_450_steps_and_a_minute_at_its_price(self) -> None:
         inputs, survey = outlook_of(PROBES)
         choice, *_ = choose_candidate(inputs, survey)
         found = further_probe(JOB, CATALOG, survey.models, survey.found.finalists, choice)
         assert found is not None
         offers = CATALOG.offers_by_type[found.instance_type]
         hourly = found.nodes * min(offer.on_demand_usd or 0.0 for offer in offers if offer.region == choice.region)
-        assert found.price_usd > hourly * survey.models.overheads.startup_seconds / 3600
+        instance_type = CATALOG.instance_type_by_name[found.instance_type]
+        one = Configurations.of(CATALOG, instance_type, nodes=found.nodes, gpu_batch=found.gpu_batch)
+        steps = 450 * float(survey.models.step_time.predict(one).p50[0])
+        seconds = survey.models.overheads.startup_seconds + steps + 60
+        assert found.price_usd == pytest.approx(hourly * seconds / 3600, rel=0.02)  # and its volumes
 
     @pytest.mark.parametrize(("samples", "worthwhile"), [(1e5, False), (1e10, True)])
     def test_a_small_job_is_not_worth_a_probe_and_a_large_one_is(self, samples: float, worthwhile: bool) -> None:
