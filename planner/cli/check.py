@@ -22,7 +22,6 @@ VALUES_FILE = "terraform.tfvars.json"
 @click.argument("plan_json", metavar="[PLAN_JSON]", type=click.Path(path_type=Path, allow_dash=True), required=False)
 @click.option(
     "--allow",
-    "allowed",
     metavar="FILE",
     multiple=True,
     help="Another file of yours that Terraform may read in DIR, beside backend.tf and site.auto.tfvars; repeatable.",
@@ -30,7 +29,7 @@ VALUES_FILE = "terraform.tfvars.json"
 @click.option("--allow-price-changes", is_flag=True, help="Accept prices that moved by more than half.")
 @json_option
 def command(
-    workspace: Path, plan_json: Path | None, allowed: tuple[str, ...], allow_price_changes: bool, as_json: bool
+    workspace: Path, plan_json: Path | None, allow: tuple[str, ...], allow_price_changes: bool, as_json: bool
 ) -> None:
     """Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.
 
@@ -56,7 +55,7 @@ def command(
         declared, notes = module_resources(workspace, plan)
         result = compare_terraform_plan(plan, _load_json(plan_json), values=values, declared=declared)
         subject = "the Terraform plan"
-    files = inspect_files(workspace, plan, {Path(name).as_posix() for name in allowed})
+    files = inspect_files(workspace, plan, {Path(name).as_posix() for name in allow})
     prices, unknown = _prices(workspace, plan)
     result = result.model_copy(
         update={

@@ -75,6 +75,7 @@ def runner(attached_terraform, mock_server, tmp_path_factory):
         "CALLS": str(folder / "calls"),
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         "PYTHONPATH": str(REPOSITORY),
+        "SCAV_CHECK_ALLOW": "test_override.tf",  # it only says where the mock is
     }
     answers = mock_server.answers(zone_id="", instance_type="g5.12xlarge")
     clone, base = cloned_repository(folder, environment, answers)
