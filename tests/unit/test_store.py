@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,23 +19,6 @@ def tree(folder):
         path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
     }
-
-
-def on_a_full_disk(code, *arguments):
-    """Runs Python code whose files may not grow beyond 100 bytes: a real OSError, as late as a full disk's."""
-    preamble = """
-        import resource, signal, sys
-        from pathlib import Path
-        from planner.outside import store
-        from planner.errors import InputError
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        path = Path(sys.argv[1])
-    """
-    script = textwrap.dedent(preamble) + textwrap.dedent(code)
-    return subprocess.run(
-        [sys.executable, "-B", "-c", script, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
 
 
 def test_a_workspace_is_written_with_folders_and_without_a_trace_of_the_staging(tmp_path):
@@ -108,43 +88,27 @@ def test_a_folder_where_a_file_should_go_stops_everything_before_anything_change
     assert tree(tmp_path) == before
 
 
-def test_a_full_disk_leaves_no_new_workspace_and_no_new_parents(tmp_path):
-    code = """
-        try:
-            store.write_workspace(path, {"small.tf": "a", "modules/m/large.tf": "x" * 1000})
-        except InputError as error:
-            print(error)
-    """
-    result = on_a_full_disk(code, tmp_path / "new" / "deep" / "plan")
-    assert result.stdout == f"{tmp_path / 'new' / 'deep' / 'plan'}: cannot write: file too large\n", result.stderr
+def test_a_full_disk_leaves_no_new_workspace_and_no_new_parents(full_disk, tmp_path):
+    folder = tmp_path / "new" / "deep" / "plan"
+    with full_disk(100), pytest.raises(InputError) as refused:
+        store.write_workspace(folder, {"small.tf": "a", "modules/m/large.tf": "x" * 1000})
+    assert str(refused.value) == f"{folder}: cannot write: file too large"
     assert tree(tmp_path) == {}
 
 
-def test_a_full_disk_leaves_an_old_workspace_as_it_was(tmp_path):
+def test_a_full_disk_leaves_an_old_workspace_as_it_was(full_disk, tmp_path):
     store.write_workspace(tmp_path / "plan", FILES)
     before = tree(tmp_path)
-    code = """
-        try:
-            store.write_workspace(path, {"main.tf": "new", "scav.plan.json": "x" * 1000})
-        except InputError as error:
-            print(error)
-    """
-    result = on_a_full_disk(code, tmp_path / "plan")
-    assert "cannot write" in result.stdout, result.stderr
+    with full_disk(100), pytest.raises(InputError, match="cannot write"):
+        store.write_workspace(tmp_path / "plan", {"main.tf": "new", "scav.plan.json": "x" * 1000})
     assert tree(tmp_path) == before
 
 
-def test_a_full_disk_leaves_a_single_file_as_it_was(tmp_path):
+def test_a_full_disk_leaves_a_single_file_as_it_was(full_disk, tmp_path):
     (tmp_path / "file").write_text("old", encoding="utf-8")
-    code = """
-        for place in (path / "file", path / "new" / "file"):
-            try:
-                store.write_text_atomically(place, "x" * 1000)
-            except InputError as error:
-                print(error)
-    """
-    result = on_a_full_disk(code, tmp_path)
-    assert result.stdout.count("cannot write: file too large") == 2, result.stderr
+    for place in (tmp_path / "file", tmp_path / "new" / "file"):
+        with full_disk(100), pytest.raises(InputError, match="cannot write: file too large"):
+            store.write_text_atomically(place, "x" * 1000)
     assert tree(tmp_path) == {"file": b"old"}
 
 
