@@ -5,6 +5,7 @@
 #   make test      lint, then every test, fast ones first
 #   make lint      ruff and mypy
 #   make coverage  which lines and branches the fast tests reach
+#   make mutants   how many of 200 small changes of the core the fast tests notice; SEED=2 draws others (half an hour)
 #   make bench     the benchmarks; DATA=dir adds those that need public measurements
 #   make dist      wheel and sdist, and scav.txt, by which pip installs that wheel and nothing else
 #   make lock      write requirements/*.lock anew after a change of pyproject.toml; UPGRADE=1 takes newer versions, too
@@ -23,7 +24,7 @@ TORCH := torch==2.13.0
 TORCH_NEEDS := filelock fsspec jinja2 networkx setuptools sympy typing-extensions
 
 .DEFAULT_GOAL := plan
-.PHONY: plan quick test lint coverage bench dist lock clean
+.PHONY: plan quick test lint coverage mutants bench dist lock clean
 
 plan: $(or $(wildcard $(DEV)),$(BASE)) # the dev extra contains the base
 	@$(BIN)/scav plan examples/resnet50-imagenet --out scav-plan
@@ -33,12 +34,11 @@ FAST_TESTS := $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 quick: $(DEV)
 	@$(FAST_TESTS)
 
-# Two files at a time, three of the slow ones, which often wait; but tests that time things need the machine to themselves.
+# Two files at a time, three of the slow ones, which often wait. No test times anything, so they may run beside others.
 test: lint
 	@failed=0; \
 	$(FAST_TESTS) || failed=1; \
-	$(BIN)/python -m pytest -m "slow and not alone" -n 3 --dist loadfile || failed=1; \
-	$(BIN)/python -m pytest -m "slow and alone" || failed=1; \
+	$(BIN)/python -m pytest -m slow -n 3 --dist loadfile || failed=1; \
 	exit $$failed
 
 lint: $(DEV)
@@ -49,10 +49,15 @@ lint: $(DEV)
 coverage: $(DEV)
 	@$(FAST_TESTS) --cov
 
+# In copies of the tree under the temporary folder, two at a time; what was recorded of each test is kept there.
+mutants: $(DEV)
+	@nice $(BIN)/python tests/mutants/run.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
 bench: $(DEV)
 	@$(BIN)/python benchmarks/planner_speed.py
 	@$(BIN)/python benchmarks/convergence.py
 	@$(BIN)/python benchmarks/end_to_end.py --quick
+	@$(BIN)/python benchmarks/shaped_network.py
 ifdef DATA
 	@$(BIN)/python benchmarks/accuracy_page.py --data "$(DATA)" docs/accuracy.md
 	@$(BIN)/python benchmarks/spot_price_drift.py --data "$(DATA)"

@@ -3,7 +3,9 @@
 ScavError                 exit 1
 ├── InputError            exit 1   a file or option says something that cannot be; carries where
 ├── AwsFailed             exit 1   AWS refuses, or cannot be reached
+├── Interrupted           exit 128 + signal   Ctrl-C, SIGTERM or SIGHUP while probing; nothing is left running
 ├── OutOfMemory           exit 1   a probe's batch size does not fit the memory; a smaller one may
+├── ScriptFailed          exit 1   a training script ended by itself: the last lines that it wrote, then our sentence
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
 ├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
 ├── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
@@ -13,14 +15,15 @@ ScavError                 exit 1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import ClassVar
 
 
 class ScavError(Exception):
     """Shown as one line on stderr by the command line, nowhere else."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
+    said_before: str = ""  # lines of another program, shown as they are before ours
 
 
 class InputError(ScavError):
@@ -44,6 +47,14 @@ class OutOfMemory(ScavError):
         super().__init__(message)
 
 
+class ScriptFailed(ScavError):
+    """Nobody explains a script's mistake better than the script."""
+
+    def __init__(self, message: str, *, said: str):
+        self.said_before = said
+        super().__init__(message)
+
+
 class NoFeasiblePlan(ScavError):
     """Carries the nearest misses in its message, so it spans a few lines."""
 
@@ -59,21 +70,38 @@ class StaleWorkspace(ScavError):
 
 
 class TerraformFailed(ScavError):
-    """Spans lines: nothing of what Terraform said is left out or reworded."""
+    """Spans lines: nothing of what Terraform said is left out or reworded, but for colours."""
 
     def __init__(self, sentence: str, terraform_message: str = ""):
-        self.sentence, self.terraform_message = sentence, terraform_message
-        super().__init__(f"{sentence}\n\n{terraform_message}" if terraform_message else sentence)
+        self.sentence, self.terraform_message = sentence, printable_lines(terraform_message)
+        super().__init__(f"{sentence}\n\n{self.terraform_message}" if terraform_message else sentence)
 
 
 class TerraformInterrupted(TerraformFailed):
     exit_code = 130
 
 
+# What a terminal takes as a command: ESC [ … letter, ESC ] … BEL, and the like.
+_TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
+def printable_lines(text: str) -> str:
+    """Somebody else's text of several lines without colours and without anything else that a terminal would obey."""
+    lines = _TERMINAL_CODE.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(printable(line.expandtabs(4)) for line in lines)
+
+
 def one_line(text: str, limit: int = 400) -> str:
     """Text that a terminal shows on one line, whatever a user put into it."""
-    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return printable if len(printable) <= limit else printable[: limit - 1] + "…"
+    shown = printable(text[:limit])
+    return shown if len(text) <= limit and len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Control characters, ends of lines and changes of direction as `\\x1b`: nothing that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 _LOOK_ALIKE = str.maketrans("lio", "110")  # us-east-l

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
-import os
 import sys
 from typing import Any
 
 import click
 
 from planner import __version__
-from planner.errors import ScavError, did_you_mean
+from planner.errors import ScavError, did_you_mean, printable_lines
 
 # Each is a module of this folder; beside it the first sentence of its help, so that listing them imports none of them.
 COMMANDS = {
@@ -61,14 +62,31 @@ class ScavGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ScavError as error:
-            click.echo(f"Error: {error}", err=True)
+            if error.said_before:
+                _say(printable_lines(error.said_before))
+            _say(f"Error: {printable_lines(str(error))}")
             ctx.exit(error.exit_code)
         except BrokenPipeError:  # whoever read our output has seen enough: `| head`
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (until the process ends)
+            _give_up_stdout()
             ctx.exit(0)
         except KeyboardInterrupt:
-            click.echo("Interrupted", err=True)
+            _say("Interrupted")
             ctx.exit(130)
+
+
+# Of a write to stdout or stderr: files are written in `planner.outside.store`, which says which one it was.
+_OUTPUT_ERRORS = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT}
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody can read it; the exit code still says it
+        click.echo(line, err=True)
+
+
+def _give_up_stdout() -> None:
+    """What is left in its buffer would fail again at the end, with a traceback."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.close()
 
 
 # A fixed width: help reads the same in every terminal, in a pipe and in docs/commands.md.
@@ -86,4 +104,12 @@ def cli() -> None:
 
 
 def main() -> None:
-    cli(prog_name="scav")
+    """Output that cannot be written (a full disk) is one line, too: also that of `--help`, which no command prints."""
+    try:
+        cli(prog_name="scav")
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+            raise
+        _say(f"Error: cannot write the output: {(error.strerror or str(error)).lower()}")
+        _give_up_stdout()
+        sys.exit(1)

@@ -24,6 +24,7 @@ def command(workspace: Path, profile: str | None, yes: bool) -> None:
     import os
     import tempfile
 
+    from planner.errors import one_line
     from planner.outside import store
     from planner.outside.aws import Access, aws_errors
     from planner.outside.terraform import Workspace, adopting_plan
@@ -41,7 +42,7 @@ def command(workspace: Path, profile: str | None, yes: bool) -> None:
             click.echo(f"Nothing to adopt: whatever exists of {workspace} is in its state")
             return
         for address, identity in sorted(adoption.found.items()):
-            click.echo(f"  {address}  {identity}", err=True)
+            click.echo(f"  {one_line(address)}  {one_line(identity)}", err=True)
         what = (
             f"These exist and are not in the state of {workspace}; take them over only if no other workspace has the "
             f"same run_id. Then {adoption.plan.added} more are created."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.inputs import warn
 from planner.cli.options import catalog_option, json_option
 
 if TYPE_CHECKING:
@@ -146,8 +147,7 @@ def update(regions: tuple[str, ...], directory: Path, profile: str | None, froze
     old, _, _ = load_catalog(None, beside=directory)
     today = datetime.datetime.now(datetime.UTC).date()
     text, warnings = _refresh(old, _checked_regions(old, regions), profile, today)
-    for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
+    warn(warnings)
     file = directory / f"catalog-{today.isoformat()}.json"
     write_text_atomically(file, text)
     click.echo(f"Wrote {file}")

@@ -20,28 +20,50 @@ VALUES_FILE = "terraform.tfvars.json"
 @click.command("check")
 @workspace_argument
 @click.argument("plan_json", metavar="[PLAN_JSON]", type=click.Path(path_type=Path, allow_dash=True), required=False)
+@click.option(
+    "--allow",
+    metavar="FILE",
+    multiple=True,
+    help="Another file of yours that Terraform may read in DIR, beside backend.tf and site.auto.tfvars; repeatable.",
+)
+@click.option("--allow-price-changes", is_flag=True, help="Accept prices that moved by more than half.")
 @json_option
-def command(workspace: Path, plan_json: Path | None, as_json: bool) -> None:
+def command(
+    workspace: Path, plan_json: Path | None, allow: tuple[str, ...], allow_price_changes: bool, as_json: bool
+) -> None:
     """Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.
 
     PLAN_JSON is what `terraform show -json PLAN_FILE` prints, or - for stdin. It is compared in every decision:
     types and their order, counts, the on-demand share, zone, volumes, image, command, the longest runtime; and what it
     holds beyond the module's own resources is listed. Without PLAN_JSON, DIR/terraform.tfvars.json is compared, which
     needs neither Terraform nor AWS.
+
+    Either way, files are named that Terraform reads and scav did not write, and prices that moved by more than half
+    since the catalogue that scav brings along.
     """
     from planner.errors import GuardrailExceeded
     from planner.outside import store
+    from planner.outside.inspection import inspect_files, module_resources
     from planner.plan import compare_terraform_plan, compare_values
 
     plan = store.load_plan(workspace)
     values = _load_json(workspace / VALUES_FILE)
+    notes: list[str] = []
     if plan_json is None:
         result, subject = compare_values(plan, values), VALUES_FILE
     else:
-        declared, note = _declared(workspace, plan)
+        declared, notes = module_resources(workspace, plan)
         result = compare_terraform_plan(plan, _load_json(plan_json), values=values, declared=declared)
-        result, subject = result.model_copy(update={"unchecked": (*result.unchecked, *note)}), "the Terraform plan"
-    result = result.model_copy(update={"differences": (*result.differences, *_edited_files(workspace, plan))})
+        subject = "the Terraform plan"
+    files = inspect_files(workspace, plan, {Path(name).as_posix() for name in allow})
+    prices, unknown = _prices(workspace, plan)
+    result = result.model_copy(
+        update={
+            "differences": (*result.differences, *files.differences, *(() if allow_price_changes else prices)),
+            "unasked": (*result.unasked, *files.unasked),
+            "unchecked": (*result.unchecked, *notes, *unknown),
+        }
+    )
     if as_json:
         click.echo(_as_json(result))
     else:
@@ -50,37 +72,13 @@ def command(workspace: Path, plan_json: Path | None, as_json: bool) -> None:
         raise GuardrailExceeded(f"{subject} is not what scav planned: {_counts(result)}")
 
 
-def _declared(workspace: Path, plan: Plan) -> tuple[frozenset[str], list[str]]:
-    """The module's resources as scav wrote them: an edited copy in the workspace is no authority."""
-    from planner import __version__
-    from planner.outside import assets, store
-    from planner.outside.render import MODULE
-    from planner.plan import declared_resources
+def _prices(workspace: Path, plan: Plan) -> tuple[list[Difference], list[str]]:
+    """Those that moved far, and what there was nothing to compare with."""
+    from planner.outside.price_check import check_prices
+    from planner.plan import price_differences, price_notes
 
-    if plan.scav_version == __version__:
-        return declared_resources(assets.load_module(MODULE)), []
-    folder = workspace / "modules" / MODULE
-    texts = {path.name: store.load_text(path) for path in sorted(folder.glob("*.tf"))}
-    note = f"resources added to {folder}: scav {plan.scav_version} wrote it and this is scav {__version__}"
-    return declared_resources(texts), [note]
-
-
-def _edited_files(workspace: Path, plan: Plan) -> list[Difference]:
-    """The code around the values: an edited module may leave out what stops a run."""
-    from planner import __version__
-    from planner.outside import assets, store
-    from planner.outside.render import MODULE, WORKSPACE, render_code, render_policy
-    from planner.plan import Difference
-
-    if plan.scav_version != __version__:
-        return []
-    code = render_code(plan.scav_version, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
-    code |= render_policy(plan)
-    return [
-        Difference(name=f"file {name}", planned="as scav wrote it", found="edited, missing or added")
-        for name in store.stale_files(workspace, code)
-        if not name.endswith(".md")
-    ]
+    found = check_prices(workspace, plan)
+    return price_differences(found), price_notes(plan, found)
 
 
 def _load_json(path: Path) -> dict[str, Any]:
@@ -91,7 +89,8 @@ def _load_json(path: Path) -> dict[str, Any]:
     from planner.outside import store
 
     if str(path) == "-":
-        name, text = "stdin", sys.stdin.buffer.read().decode("utf-8-sig", errors="replace")
+        name = "stdin"
+        text = store.read_bounded(sys.stdin.buffer, name).decode("utf-8-sig", errors="replace")
     else:
         name, text = str(path), store.load_text(path)
     try:

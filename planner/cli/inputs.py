@@ -49,5 +49,7 @@ def duration(option: str, text: str) -> float:
 
 
 def warn(warnings: Iterable[str]) -> None:
+    from planner.errors import one_line
+
     for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
+        click.echo(f"Warning: {one_line(warning)}", err=True)

@@ -82,12 +82,16 @@ def command(
 
     JOB is a job file or the folder of a scav.yaml (default: here). Nothing is rented and no credentials are needed.
     """
-    from planner.outside import assets, store
+    from planner.outside import assets, store, workspace_files
     from planner.outside.render import MODULE, WORKSPACE, render_workspace
     from planner.plan import format_plan
     from planner.search import take_survey
 
     hourly_usd = _hourly_usd(policy, hourly_budget)
+    if check:
+        store.refuse_half_written(out)
+    else:
+        workspace_files.finish_interrupted(out)
     given = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in overrides.items()
@@ -111,14 +115,14 @@ def command(
         module=assets.load_module(MODULE),
     )
     if check:
-        _check(out, store.stale_files(out, files))
+        _check(out, workspace_files.stale_files(out, files))
         return
     _refuse_another_job(out, plan)
-    store.write_workspace(out, files)
+    warn(_left_alone(workspace_files.write_workspace(out, files)))
     if as_json:
         click.echo(format_plan(plan), nl=False)
     else:
-        _show(plan, out, len(files), plot)
+        _show(plan, out, len(files) + 1, plot)  # with the list of them
 
 
 def _planned(inputs: PlanInputs, survey: Survey, hourly_usd: float | None) -> Plan:
@@ -162,13 +166,20 @@ def _refuse_another_job(out: Path, plan: Plan) -> None:
 
 
 def _check(out: Path, stale: list[str]) -> None:
-    from planner.errors import StaleWorkspace, one_line
+    from planner.outside import store
 
     if stale:
-        more = f" and {len(stale) - 5} more" if len(stale) > 5 else ""
-        files = f"{', '.join(stale[:5])}{more}"
-        raise StaleWorkspace(f"{one_line(str(out))} is out of date ({files}); run scav plan and commit the result")
+        store.refuse_stale(out, "is out of date", stale)
     click.echo(f"{out} is up to date")
+
+
+def _left_alone(files: list[str]) -> list[str]:
+    """Where Terraform reads them they are part of what it builds, which `scav check` refuses."""
+    from planner.errors import one_line
+
+    return [f"left alone what scav did not write: {one_line(', '.join(files))}; remove it if it is not yours"][
+        : len(files)
+    ]
 
 
 def _show(plan: Plan, out: Path, file_count: int, plot: bool) -> None:

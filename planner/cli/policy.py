@@ -37,6 +37,7 @@ def command(
     from planner.outside import store
     from planner.plan import POLICY_FILE, Running, parse_policy
 
+    store.refuse_half_written(workspace)
     file = workspace / POLICY_FILE
     policy = parse_policy(store.load_text(file), file=str(file))
     modes: dict[str, Running] = {"spot": "spot", "on-demand": "on_demand", "nothing": "idle"}

@@ -38,10 +38,13 @@ class AwsOptions(NamedTuple):
 
 def probe_on_aws(job: Path, options: AwsOptions) -> None:
     from planner.errors import InputError, ScavError
+    from planner.inputs import placeholder_fault
     from planner.probing import missing_answers, probe_clusters, refuse_too_small_a_cap, still_to_measure
     from planner.search import take_survey
     from planner.units import counted
 
+    if fault := placeholder_fault(options.command):
+        raise InputError(fault)
     overrides = {"instance_types": list(options.instance_types)} if options.instance_types else {}
     inputs = load_inputs(job, overrides, None)
     clusters = probe_clusters(

@@ -37,14 +37,21 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--against", metavar="DIR", type=click.Path(path_type=Path), help="Show what changed since this plan.")
 def command(workspace: Path, form: str, against: Path | None, **limits: float | None) -> None:
-    """Review the cost of the plan in DIR."""
+    """Review the cost of the plan in DIR.
+
+    Prices that moved by more than half since the catalogue that scav brings along are named. Files that are not as scav
+    wrote them end it with exit code 5: they may be of another plan.
+    """
     from planner.errors import GuardrailExceeded
     from planner.outside import store
+    from planner.outside.inspection import refuse_edited
+    from planner.outside.price_check import check_prices
     from planner.plan import cost_markdown, exceeded, review_cost, review_text
 
     plan = store.load_plan(workspace)
+    refuse_edited(workspace)
     other = store.load_plan(against) if against else None
-    cost = review_cost(plan, **limits, against=other)
+    cost = review_cost(plan, **limits, against=other, prices=check_prices(workspace, plan))
     if form == "json":
         click.echo(cost.model_dump_json(indent=2))
     else:

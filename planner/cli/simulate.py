@@ -128,7 +128,9 @@ def _notes(results: Sequence[PolicyResult]) -> list[str]:
 def _wrapped(lines: Sequence[str]) -> list[str]:
     import textwrap
 
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+    from planner.errors import printable
+
+    return [part for line in lines for part in textwrap.wrap(printable(line), WIDTH, subsequent_indent="  ")]
 
 
 def _json(plan: Plan, trace: Trace | None, seed: int, results: Sequence[PolicyResult]) -> str:

@@ -8,6 +8,7 @@ from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
 from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision, RegionPrices
 from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import JobFile, parse_job
+from planner.inputs.job.placeholders import filled_command, placeholder_fault
 from planner.inputs.job.schema import LARGEST_BATCH, Constraints, Job, Network, Objective, Run, Workload
 from planner.inputs.measured_job import software_ages, torch_version
 from planner.inputs.measurements import GradientNoise, Measurement, MeasurementFile, is_json, median, parse_measurements
@@ -46,6 +47,7 @@ __all__ = [
     "Stretches",
     "Trace",
     "Workload",
+    "filled_command",
     "format_catalog",
     "is_json",
     "list_machines",
@@ -57,6 +59,7 @@ __all__ = [
     "parse_job",
     "parse_measurements",
     "parse_trace",
+    "placeholder_fault",
     "plan_inputs",
     "refresh_catalog",
     "select_instance_types",

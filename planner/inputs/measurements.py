@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -20,11 +21,16 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 Bytes = Annotated[float, Field(gt=0, le=1e18)]
 Samples = Annotated[float, Field(gt=0, le=1e18)]
+_MOST_WARNINGS = 10
 
 
 # What no prediction follows from, and why. Everything else in the contract changes a plan or warns its reader.
 PROVENANCE = {
     "schema_version": "of this format",
+    "asked_gpu_batch": "what the probe asked the script for; predictions follow from what was observed",
+    "asked_accumulation_steps": "the same, of micro-steps",
+    "samples_per_step": "per GPU, mean over all steps; less where the last batch of an epoch is smaller",
+    "batch_source": "counted at the model's calls, or stated by the user or the program",
     "step_seconds_p90": "where the slowest tenth of the steps begins; hours follow from the median",
     "windows": "how many windows the median is of",
     "data_wait_seconds": "waiting for input, per step; step_seconds has it already",
@@ -62,8 +68,14 @@ class Measurement(Contract):
     instance_type: str = Field(description="of the catalogue, or `local` for a machine that is not")
     nodes: Count
     gpus_per_node: Count
-    gpu_batch: Count = Field(description="samples per GPU and micro-step")
+    gpu_batch: Count = Field(description="samples per GPU and micro-step, as the timed steps took them")
     accumulation_steps: Count = 1
+    asked_gpu_batch: Count | None = Field(default=None, description=PROVENANCE["asked_gpu_batch"])
+    asked_accumulation_steps: Count | None = Field(default=None, description=PROVENANCE["asked_accumulation_steps"])
+    samples_per_step: Annotated[float, Field(gt=0, le=2**48)] | None = Field(
+        default=None, description=PROVENANCE["samples_per_step"]
+    )
+    batch_source: Literal["counted", "stated"] | None = Field(default=None, description=PROVENANCE["batch_source"])
     precision: Precision
     step_seconds: Annotated[float, Field(ge=1e-6, le=1e9)] = Field(
         description="one optimizer step, median over windows, slowest rank"
@@ -130,10 +142,13 @@ def parse_measurements(text: str, *, file: str) -> MeasurementFile:
 def usable(rows: Sequence[Measurement], catalog: Catalog, precision: Precision) -> MeasurementFile:
     """What says something about this job, with a warning for every kind of row that does not."""
     reasons = [_unusable(row, catalog, precision) for row in rows]
-    counts = {reason: reasons.count(reason) for reason in sorted({reason for reason in reasons if reason})}
+    counts = sorted(Counter(reason for reason in reasons if reason).items())
+    warnings = [f"used without {count} of {len(rows)} measurements: {reason}" for reason, count in counts]
+    if len(warnings) > _MOST_WARNINGS:
+        left = sum(count for _, count in counts[_MOST_WARNINGS:])
+        warnings[_MOST_WARNINGS:] = [f"used without {left} of {len(rows)} measurements: for other such reasons"]
     return MeasurementFile(
-        tuple(row for row, reason in zip(rows, reasons, strict=True) if reason is None),
-        tuple(f"used without {count} of {len(rows)} measurements: {reason}" for reason, count in counts.items()),
+        tuple(row for row, reason in zip(rows, reasons, strict=True) if reason is None), tuple(warnings)
     )
 
 

@@ -4,4 +4,16 @@ Its modules are its exports: `from planner.outside import store`. Each is loaded
 that only reads files does not wait for the others.
 """
 
-__all__ = ["assets", "aws", "doctor", "input_files", "render", "runners", "store", "terraform"]
+__all__ = [
+    "assets",
+    "aws",
+    "doctor",
+    "input_files",
+    "inspection",
+    "price_check",
+    "render",
+    "runners",
+    "store",
+    "terraform",
+    "workspace_files",
+]

@@ -1,24 +1,27 @@
 """Files in and out: the only module that reads inputs from disk and writes results to it.
 
-What is written appears whole or not at all: first beside its place, then renamed into it.
+What is written appears whole or not at all: first beside its place, then renamed into it. What is read is a regular
+file of bounded size: a pipe may never end, and a device never does. Whole workspaces are in `workspace_files.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import gzip
 import hashlib
 import json
 import os
 import re
-import shutil
+import stat
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn, Protocol
 
-from planner.errors import InputError, one_line
+from planner.errors import InputError, StaleWorkspace, one_line
 from planner.inputs import (
     JobFile,
     Measurement,
@@ -34,21 +37,54 @@ from planner.inputs import (
     parse_trace,
 )
 from planner.outside import assets
-from planner.plan import POLICY_FILE, Plan, parse_plan
+from planner.plan import Plan, parse_plan
 
 JOB_FILE = "scav.yaml"
 PLAN_FILE = "scav.plan.json"
 MEASUREMENTS_FILE = "measurements.jsonl"
-_MOST_RECORDED_BYTES = 64 << 20
+WRITING = ".scav-writing"  # in a workspace: the files that are not in their places yet
+MOST_BYTES = 64 << 20  # of any file that is read; the largest real ones have a few MiB
+_MOST_COMPRESSED_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 20
+_KINDS = {
+    stat.S_IFDIR: "is a directory",
+    stat.S_IFIFO: "is a pipe, not a file",
+    stat.S_IFSOCK: "is a socket, not a file",
+}
 _CATALOG_FILE = re.compile(r"catalog-\d{4}-\d{2}-\d{2}\.json")
 
 
 def load_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise InputError(_reason(error), file=str(path)) from None
-    return _decoded(content, path)
+    return _decoded(load_bytes(path), path)
+
+
+def load_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    with _readable_input(path):
+        _refuse_special(path.stat(), path)
+        # It may have become a pipe since: opening that would wait for a writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:  # noqa: PTH123 (a number)
+            _refuse_special(os.fstat(stream.fileno()), path)
+            return read_bounded(stream, str(path), most_bytes)
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_bounded(stream: Readable, name: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """Piece by piece, so that a small file takes little memory and an endless one not much more than its bound."""
+    content = bytearray()
+    while piece := stream.read(_PIECE_BYTES):
+        content += piece
+        if len(content) > most_bytes:
+            raise InputError(f"more than {most_bytes >> 20} MiB", file=name)
+    return bytes(content)
+
+
+def _refuse_special(found: os.stat_result, path: Path) -> None:
+    """Neither read, nor replaced: for root, renaming a file to /dev/full would take that device away."""
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(_KINDS.get(stat.S_IFMT(found.st_mode), "is a device, not a file"), file=str(path))
 
 
 def _decoded(content: bytes, path: Path) -> str:
@@ -100,14 +136,10 @@ def _recording_text(file: Path) -> str:
     if file.suffix != ".gz":
         return load_text(file)
     try:
-        with gzip.open(file) as compressed:
-            content = compressed.read(_MOST_RECORDED_BYTES + 1)
+        with gzip.GzipFile(fileobj=BytesIO(load_bytes(file, _MOST_COMPRESSED_BYTES))) as compressed:
+            content = read_bounded(compressed, f"{file}, unpacked,")
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise InputError("not a gzip file, or cut off", file=str(file)) from None
-    except (OSError, ValueError) as error:
-        raise InputError(_reason(error), file=str(file)) from None
-    if len(content) > _MOST_RECORDED_BYTES:
-        raise InputError(f"more than {_MOST_RECORDED_BYTES >> 20} MiB once unpacked", file=str(file))
     return _decoded(content, file)
 
 
@@ -137,13 +169,29 @@ def load_catalog(file: Path | None, *, beside: Path) -> Snapshot:
     path = file or max(_snapshots(beside), default=assets.embedded_catalog())
     text = load_text(path)
     catalog = parse_catalog(text, file=str(path))
-    name = f"embedded {catalog.date}" if path == assets.embedded_catalog() else one_line(path.name)
-    return Snapshot(catalog, name, sha256(text))
+    if path == assets.embedded_catalog():
+        return Snapshot(catalog, f"embedded {catalog.date}", sha256(text))
+    refuse_future(catalog.date, file=str(path), key="date")
+    for name, source in catalog.sources.items():
+        refuse_future(source.date, file=str(path), key=f"sources.{name}.date")
+    return Snapshot(catalog, one_line(path.name), sha256(text))
 
 
-def load_catalog_by_hash(digest: str, *, beside: Path) -> Snapshot | None:
-    """The very snapshot that an earlier plan used, if it is still here."""
-    for path in (*_snapshots(beside), assets.embedded_catalog()):
+def refuse_future(date: datetime.date, *, file: str, key: str) -> None:
+    """Nobody knows the prices of a day to come. One day is for clocks and for those who are ahead of UTC."""
+    now = today()
+    if date > now + datetime.timedelta(days=1):
+        raise InputError(f"{date} is in the future (today is {now})", file=file, key=key)
+
+
+def today() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+def load_catalog_by_hash(digest: str, *, beside: Path, name: str | None = None) -> Snapshot | None:
+    """The very snapshot that an earlier plan used, if it is still here, possibly under a `name` of the user's."""
+    named = [beside / name] if name and Path(name).name == name and exists(beside / name) else []
+    for path in (*named, *_snapshots(beside), assets.embedded_catalog()):
         if sha256(load_text(path)) == digest:
             return load_catalog(path, beside=beside)
     return None
@@ -159,38 +207,29 @@ def _snapshots(folder: Path) -> list[Path]:
 
 
 def load_plan(folder: Path) -> Plan:
+    refuse_half_written(folder)
     path = folder / PLAN_FILE
     if _is_folder(folder) and not exists(path, or_hidden=True):
         raise InputError(f"no {PLAN_FILE} here; `scav plan --out {folder}` writes one", file=str(folder))
     return parse_plan(load_text(path), file=str(path))
 
 
-def stale_files(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Which of the files differ from, are missing from, or should no longer be in the folder."""
-    differing = [name for name, text in files.items() if not _holds(folder / name, text)]
-    return sorted([*differing, *_left_over(folder, files)])
+def refuse_half_written(folder: Path) -> None:
+    """Some files may be of one plan and some of another: `workspace_files` has the whole story."""
+    if exists(folder / WRITING):
+        message = f"{one_line(str(folder))} was not written to its end; run scav plan again, which finishes it"
+        raise StaleWorkspace(message)
 
 
-def write_workspace(folder: Path, files: Mapping[str, str]) -> None:
-    """Replaces scav's own files only: state, lock file and backend settings in the folder stay as they are."""
-    with _readable_errors(folder):
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / PLAN_FILE).exists():
-            raise InputError(f"not empty and without a {PLAN_FILE}; choose another folder", file=str(folder))
-        with _made_or_removed(folder.parent):
-            staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-            try:
-                _write_files(staging / "new", files)
-                if folder.exists():
-                    _move_files(staging / "new", folder, files)
-                else:
-                    (staging / "new").rename(folder)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
+def refuse_stale(folder: Path, what: str, files: Sequence[str]) -> NoReturn:
+    more = f" and {len(files) - 5} more" if len(files) > 5 else ""
+    named = one_line(f"{folder} {what} ({', '.join(files[:5])}{more})")
+    raise StaleWorkspace(f"{named}; run scav plan and commit the result")
 
 
 def append_line(path: Path, line: str) -> None:
     """After the last line, which is ended first if it is whole and dropped if a killed writer left it torn."""
-    with _readable_errors(path), path.open("ab+") as stream:
+    with readable_errors(path), _opened_to_append(path) as stream:
         stream.seek(0)
         before, newline, last = stream.read().rpartition(b"\n")
         if last and not is_json(last.decode(errors="replace")):
@@ -202,12 +241,20 @@ def append_line(path: Path, line: str) -> None:
         os.fsync(stream.fileno())
 
 
+def _opened_to_append(path: Path) -> IO[bytes]:
+    if path.exists():
+        _refuse_special(path.stat(), path)
+    return path.open("ab+")
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     write_bytes_atomically(path, text.encode())
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
-    with _readable_errors(path), _made_or_removed(path.parent):
+    with readable_errors(path), made_or_removed(path.parent):
+        if path.exists():
+            _refuse_special(path.stat(), path)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         temporary = Path(name)
         try:
@@ -245,27 +292,8 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _write_files(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _move_files(source: Path, folder: Path, files: Mapping[str, str]) -> None:
-    """What could stand in the way is met before anything is replaced."""
-    for name in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if (folder / name).is_dir():
-            raise InputError("is a folder, but scav writes a file of this name", file=str(folder / name))
-    for name in files:
-        (source / name).replace(folder / name)
-    for name in _left_over(folder, files):
-        (folder / name).unlink()
-
-
 @contextlib.contextmanager
-def _made_or_removed(folder: Path) -> Iterator[None]:
+def made_or_removed(folder: Path) -> Iterator[None]:
     """The folder with its parents; those that were not there go again when the work in it fails."""
     missing = [path for path in (folder, *folder.parents) if not exists(path)]
     try:
@@ -278,31 +306,17 @@ def _made_or_removed(folder: Path) -> Iterator[None]:
         raise
 
 
-def _holds(path: Path, text: str) -> bool:
+@contextlib.contextmanager
+def _readable_input(path: Path) -> Iterator[None]:
     try:
-        return path.read_bytes() == text.encode()
-    except OSError:
-        return False
-
-
-def _left_over(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Files of a module copy that the module no longer has, and a policy without a deadline to keep.
-
-    Everything else in the folder is the user's.
-    """
-    modules = {Path(name).parts[:2] for name in files if name.startswith("modules/")}
-    found = (path.relative_to(folder) for root in sorted(modules) for path in folder.joinpath(*root).rglob("*"))
-    return sorted(
-        path.as_posix()
-        for path in (*found, Path(POLICY_FILE))
-        if path.as_posix() not in files
-        and (folder / path).is_file()
-        and not any(part.startswith(".terraform") for part in path.parts)
-    )
+        yield
+    except (OSError, ValueError) as error:
+        raise InputError(_reason(error), file=str(path)) from None
 
 
 @contextlib.contextmanager
-def _readable_errors(path: Path) -> Iterator[None]:
+def readable_errors(path: Path) -> Iterator[None]:
+    """An OSError while something is written here, in one line."""
     try:
         yield
     except OSError as error:

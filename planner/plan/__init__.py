@@ -1,7 +1,9 @@
 """The decision written down, reviewed, and checked against what Terraform would do."""
 
 from planner.plan.build import make_plan
-from planner.plan.check import Comparison, Difference, compare_terraform_plan, compare_values, declared_resources
+from planner.plan.check.comparison import Comparison, Difference, Unasked, compare_values, difference
+from planner.plan.check.files import decided_elsewhere, is_read_by_terraform, unknown_files
+from planner.plan.check.terraform_plan import compare_terraform_plan, declared_resources
 from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.forecast import (
     Forecast,
@@ -13,7 +15,9 @@ from planner.plan.forecast import (
     sweep_batch,
     sweep_nodes,
 )
+from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
 from planner.plan.policy import POLICY_FILE, Running, deadline_policy, parse_policy
+from planner.plan.prices import PriceComparison, compare_prices, price_differences, price_notes
 from planner.plan.review.cost import Cost, exceeded, review_cost
 from planner.plan.review.fit_text import fit_text
 from planner.plan.review.forecast_text import forecast_text, sweep_text
@@ -24,6 +28,7 @@ from planner.plan.spot import on_demand_case, simulated_case
 from planner.plan.variables import questions_left, workspace_variables
 
 __all__ = [
+    "MANIFEST_FILE",
     "POLICY_FILE",
     "WIDTH",
     "Comparison",
@@ -33,34 +38,46 @@ __all__ = [
     "ForecastRequest",
     "Named",
     "Plan",
+    "PriceComparison",
     "Running",
+    "Unasked",
+    "compare_prices",
     "compare_terraform_plan",
     "compare_values",
     "cost_markdown",
     "deadline_policy",
+    "decided_elsewhere",
     "declared_resources",
+    "difference",
     "exceeded",
     "fit_text",
     "forecast_request",
     "forecast_text",
     "format_forecasts",
+    "format_manifest",
     "format_plan",
     "hours_cell",
+    "is_read_by_terraform",
     "make_deepvm_plan",
     "make_plan",
     "mix_text",
     "on_demand_case",
+    "parse_manifest",
     "parse_plan",
     "parse_policy",
     "plan_text",
     "predict_one",
+    "price_differences",
+    "price_notes",
     "questions_left",
     "review_cost",
     "review_text",
+    "sha256_of",
     "simulated_case",
     "sweep_batch",
     "sweep_nodes",
     "sweep_text",
     "table",
+    "unknown_files",
     "workspace_variables",
 ]

@@ -12,7 +12,7 @@ from planner.plan.schema import Alternative, CheckpointTier, Plan, rounded
 from planner.plan.writer import option_of
 from planner.probing import convergence_source
 from planner.search import MEMORY_TYPES_SOURCE, Candidate, DeepVm, Rental, ScalingOf, Survey, choose_candidate
-from planner.units import counted, format_hours, format_percent, format_probability, format_usd
+from planner.units import format_hours, format_percent, format_probability, format_usd
 
 _RUNNERS_UP = 3
 
@@ -137,8 +137,8 @@ def _sensitivity(best: Rental, hourly_budget_usd: float) -> str:
 
 
 def _evidence(inputs: PlanInputs, deepvm: DeepVm, best: Rental, own: Candidate | None) -> str:
-    count = len(inputs.measurements)
-    known = counted(count, "measurement") if count else "no probes: step time from data sheets only"
+    rows = inputs.measurements
+    known = wording.measured(rows) if rows else "no probes: step time from data sheets only"
     convergence = convergence_source(inputs.job_file.job, inputs.measured_noise)
     instance_type = inputs.catalog.instance_type_by_name[best.cluster.gpu.name]
     scaling = (

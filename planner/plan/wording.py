@@ -51,6 +51,12 @@ def why_mix(choice: Candidate, finalists: Sequence[Candidate]) -> str:
     return "; ".join(parts)
 
 
+def measured(measurements: Sequence[Measurement]) -> str:
+    """How many there are, and of which PyTorch where that differs."""
+    ages = software_ages(measurements)
+    return f"{counted(len(measurements), 'measurement')}{f' ({ages})' if ages else ''}"
+
+
 def evidence(
     choice: Candidate,
     measurements: Sequence[Measurement],
@@ -65,9 +71,7 @@ def evidence(
     if not measurements:
         parts = [f"no probes yet: step time from data sheets only, convergence {convergence}"]
     else:
-        ages = software_ages(measurements)
-        of = f" ({ages})" if ages else ""
-        parts = [f"{counted(len(measurements), 'measurement')}{of}, convergence {convergence}"]
+        parts = [f"{measured(measurements)}, convergence {convergence}"]
         if beyond:
             parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
         elif choice.extrapolated:

@@ -38,6 +38,11 @@ def container_probes(job: Job, node_counts: Sequence[int]) -> list[Probe]:
     return _spread(job, [(nodes, 1) for nodes in node_counts])
 
 
+def at_one_batch(probes: Iterable[Probe], gpu_batch: int) -> list[Probe]:
+    """On the same workers, for a script that takes no other batch."""
+    return list(dict.fromkeys(probe._replace(gpu_batch=gpu_batch) for probe in probes))
+
+
 def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
     workload = job.workload
     batches = batches_between(workload.global_batch.low, workload.global_batch.high)

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = ("planner", "probes", "templates", "modules", "examples", "docs", "tests", "benchmarks", "requirements")
 TOP_FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
-# Appends a step time per line, as any program may that is not a PyTorch script.
+# Appends a step per line, as any program may that is not a PyTorch script.
 WRITES_STEPS = """
 import os
 with open(os.environ["SCAV_PROBE_STEPS"], "a") as steps:
     for _ in range(1000):
-        steps.write('{"step_seconds": 0.01}\\n')
+        steps.write('{"step_seconds": 0.01, "samples": %s}\\n' % os.environ["SCAV_GLOBAL_BATCH"])
 """
 # What Terraform and Python leave in a checkout that people work in.
 DIRT = (

@@ -116,7 +116,8 @@ def check(attached_terraform, workspace, tmp_path):
         assert planned.returncode == 0, planned.stdout + planned.stderr
         shown = attached_terraform.run("show", "-json", str(plan), cwd=workspace)
         (tmp_path / "plan.json").write_text(shown.stdout)
-        return CliRunner().invoke(cli, ["check", str(workspace), str(tmp_path / "plan.json")], catch_exceptions=False)
+        command = ["check", str(workspace), str(tmp_path / "plan.json"), "--allow", "test_override.tf"]
+        return CliRunner().invoke(cli, command, catch_exceptions=False)
 
     return run
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from mock_aws import OVERRIDE
+from stand_ins import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = REPOSITORY / "examples" / "gitops"
@@ -74,6 +75,7 @@ def runner(attached_terraform, mock_server, tmp_path_factory):
         "CALLS": str(folder / "calls"),
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         "PYTHONPATH": str(REPOSITORY),
+        "SCAV_CHECK_ALLOW": "test_override.tf",  # it only says where the mock is
     }
     answers = mock_server.answers(zone_id="", instance_type="g5.12xlarge")
     clone, base = cloned_repository(folder, environment, answers)
@@ -100,7 +102,7 @@ class Runner:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_SECONDS,
         )
 
     def _value(self, match: re.Match[str]) -> str:

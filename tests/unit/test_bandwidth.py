@@ -129,6 +129,16 @@ class TestLinks:
         expected = [0.0, *(self.slow.allreduce_seconds(GRADIENT, nodes) for nodes in (2, 16))]
         assert after[:, 3] == pytest.approx(expected)
 
+    def test_other_types_learn_from_steps_held_against_the_measured_links(self) -> None:
+        """What an all-reduce explains is not blamed on the job, whose multipliers all types share."""
+        true = Links(inside=self.fast, between=self.slow)
+        rows = [probe(nodes, 64, 0.3, allreduce=timed(true, nodes)) for nodes in (1, 2)]
+        model = StepTimeModel(JOB.workload, CATALOG).fit(rows)
+        asked = configurations([1, 2, 16], [64, 64, 64])
+        assert model.terms(asked).seconds == pytest.approx(step_terms(asked, JOB.workload, true).seconds, rel=1e-3)
+        nobody = model.with_rows(KIND.name, model.rows_[KIND.name].at(np.array([], dtype=int)))
+        assert (nobody.terms(asked).seconds == step_terms(asked, JOB.workload).seconds).all()
+
     def test_rows_without_an_all_reduce_change_nothing(self) -> None:
         assert measured_links([probe(2, 64, 0.3)], KIND, GRADIENT) == (UNMEASURED, [])
 

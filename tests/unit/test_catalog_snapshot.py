@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -42,12 +44,13 @@ def test_a_catalogue_survives_being_written():
 
 
 def test_parsing_is_fast_enough_for_every_command():
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        parse_catalog(TEXT, file="snapshot.json")
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.05
+    def seconds(work: Callable[[], object]) -> float:
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+
+    reading = min(seconds(lambda: json.loads(TEXT)) for _ in range(5))
+    assert min(seconds(lambda: parse_catalog(TEXT, file="snapshot.json")) for _ in range(5)) < 20 * reading
 
 
 def test_each_family_is_there():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.outside.assets import load_module
-from planner.plan.check import compare_terraform_plan, compare_values, declared_resources
+from planner.plan.check.terraform_plan import compare_terraform_plan, compare_values, declared_resources
 from planner.plan.schema import CheckpointTier, Plan, parse_plan
 from planner.plan.variables import workspace_variables
 

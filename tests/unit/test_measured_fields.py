@@ -35,6 +35,10 @@ FULL: dict[str, Any] = {
     "gpus_per_node": 4,
     "gpu_batch": 64,
     "accumulation_steps": 1,
+    "asked_gpu_batch": 64,
+    "asked_accumulation_steps": 1,
+    "samples_per_step": 64.0,
+    "batch_source": "counted",
     "precision": "bf16",
     "step_seconds": 0.42,
     "step_seconds_p90": 0.45,
@@ -75,6 +79,7 @@ CHANGED: dict[str, Any] = {
     "hardware": {"gpu": None},
     "image_digest": "sha256:" + "1" * 64,
     "out_of_memory_at": 80,
+    "batch_source": "stated",
 }
 
 

@@ -16,8 +16,8 @@ from planner.outside.aws import Access
 from planner.outside.runners.aws import cluster as cluster_module
 from planner.outside.runners.aws import teardown
 from planner.outside.runners.aws.cluster import IDENTITY_FILE, ClusterRunner, Identity, ProbingOutcome
-from planner.outside.runners.aws.interrupts import Interrupted, Interrupts
 from planner.outside.runners.aws.report import ClusterFailed, Report
+from planner.outside.runners.interrupts import Interrupted, Interrupts
 from planner.outside.terraform.workspace import Output, PlanFile
 from planner.probing.probe_clusters import ProbeCluster
 
@@ -213,7 +213,7 @@ def test_the_cost_cap_ends_a_cluster(scene: Scene) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_line(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     full = ScavError("cannot write: no space left on device")
-    monkeypatch.setattr(cluster_module.store, "write_workspace", lambda *_arguments: fail(full)())
+    monkeypatch.setattr(cluster_module.workspace_files, "write_workspace", lambda *_arguments: fail(full)())
     assert scene.run().failure is full
     assert scene.terraform.calls == []
 

@@ -6,6 +6,7 @@ import itertools
 
 import brute_force
 import numpy as np
+import plain_search
 import pytest
 import random_jobs
 from hypothesis import HealthCheck, given, settings
@@ -53,8 +54,9 @@ def test_the_choice_equals_a_loop_over_every_candidate() -> None:
 
 def _agree(job: Job, catalog: Catalog) -> bool:
     """Whether there is a plan at all; fails where planner and loops differ."""
-    rows = list(brute_force.every_candidate(job, catalog, fit_models(job, catalog, ())))
-    kept = [row for row in rows if brute_force.keeps_limits(row, job)]
+    given_numbers = brute_force.given(job, catalog, fit_models(job, catalog, ()))
+    rows = list(plain_search.every_candidate(job, catalog, given_numbers))
+    kept = [row for row in rows if plain_search.keeps_limits(row, job)]
     inputs = inputs_of(job, catalog)
     survey = take_survey(inputs)
     left = feasible(survey.found.finalists, job)
@@ -66,10 +68,10 @@ def _agree(job: Job, catalog: Catalog) -> bool:
             make_plan(inputs, survey)
         return False
     assert chosen is not None
-    best = brute_force.best(kept, job.objective_or_default)
+    best = plain_search.best(kept, job.objective_or_default)
     assert (chosen.hours_limit, chosen.usd_limit) == pytest.approx((best.hours, best.usd), rel=1e-9)
     assert any(_is_choice(row, chosen) for row in kept)
-    assert len(front(survey.found.finalists)) == len(brute_force.undominated(rows))
+    assert len(front(survey.found.finalists)) == len(plain_search.undominated(rows))
     if len(rows) % 3 == 0:  # a plan is simulated, which takes far longer than to search
         _check_plan(inputs, survey, chosen)
     return True
@@ -91,7 +93,7 @@ def _check_plan(inputs: PlanInputs, survey: Survey, chosen: Candidate) -> None:
         assert other.hours_limit > one.hours_limit or other.usd_limit > one.usd_limit
 
 
-def _is_choice(row: brute_force.Row, chosen: Candidate) -> bool:
+def _is_choice(row: plain_search.Row, chosen: Candidate) -> bool:
     names = ("instance_type", "zone", "market", "nodes", "on_demand_count", "gpu_batch", "accumulation_steps")
     return all(getattr(row, name) == getattr(chosen, name) for name in names)
 

@@ -41,99 +41,6 @@ def on_a_full_disk(code, *arguments):
     )
 
 
-def test_a_workspace_is_written_with_folders_and_without_a_trace_of_the_staging(tmp_path):
-    store.write_workspace(tmp_path / "a" / "b", FILES)
-    assert sorted(name for name, content in tree(tmp_path / "a" / "b").items() if content) == sorted(FILES)
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
-    assert (tmp_path / "a" / "b" / "main.tf").read_bytes() == b"a\n"
-
-
-def test_a_new_workspace_has_the_permissions_of_any_other_folder(tmp_path):
-    store.write_workspace(tmp_path / "plan", FILES)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
-    assert (tmp_path / "plan").stat().st_mode == (tmp_path / "other").stat().st_mode
-    assert (tmp_path / "plan" / "main.tf").stat().st_mode == (tmp_path / "other" / "file").stat().st_mode
-
-
-def test_an_empty_folder_is_filled(tmp_path):
-    store.write_workspace(tmp_path, FILES)
-    assert (tmp_path / "main.tf").exists()
-
-
-def test_a_replan_keeps_state_backend_and_provider_and_removes_what_the_module_lost(tmp_path):
-    store.write_workspace(tmp_path, {**FILES, "modules/gpu-cluster/old/gone.tf": "x"})
-    own = {
-        "terraform.tfstate": "state",
-        "terraform.tfstate.backup": "state",
-        "backend.tf": "mine",
-        "override.tf": "mine",
-        ".terraform.lock.hcl": "lock",
-        ".terraform/providers/aws": "provider",
-        "modules/gpu-cluster/.terraform/cache": "cache",
-        "modules/mine/main.tf": "mine",
-        "notes/why.md": "mine",
-    }
-    for name, text in own.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    store.write_workspace(tmp_path, {**FILES, "main.tf": "new\n"})
-    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in own} == own
-    assert (tmp_path / "main.tf").read_text(encoding="utf-8") == "new\n"
-    assert not (tmp_path / "modules/gpu-cluster/old/gone.tf").exists()
-
-
-def test_a_folder_of_somebody_else_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
-    with pytest.raises(InputError, match=r"not empty and without a scav\.plan\.json; choose another folder"):
-        store.write_workspace(tmp_path, FILES)
-    assert tree(tmp_path) == {"thesis.tex": b"years of work"}
-
-
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_file_in_the_way_is_named_and_left_alone(tmp_path, place):
-    (tmp_path / "file").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="cannot write"):
-        store.write_workspace(tmp_path / place, FILES)
-    assert tree(tmp_path) == {"file": b"mine"}
-
-
-def test_a_folder_where_a_file_should_go_stops_everything_before_anything_changes(tmp_path):
-    store.write_workspace(tmp_path, FILES)
-    (tmp_path / "main.tf").unlink()
-    (tmp_path / "main.tf").mkdir()
-    before = tree(tmp_path)
-    with pytest.raises(InputError, match=r"main\.tf: is a folder"):
-        store.write_workspace(tmp_path, dict.fromkeys(FILES, "new"))
-    assert tree(tmp_path) == before
-
-
-def test_a_full_disk_leaves_no_new_workspace_and_no_new_parents(tmp_path):
-    code = """
-        try:
-            store.write_workspace(path, {"small.tf": "a", "modules/m/large.tf": "x" * 1000})
-        except InputError as error:
-            print(error)
-    """
-    result = on_a_full_disk(code, tmp_path / "new" / "deep" / "plan")
-    assert result.stdout == f"{tmp_path / 'new' / 'deep' / 'plan'}: cannot write: file too large\n", result.stderr
-    assert tree(tmp_path) == {}
-
-
-def test_a_full_disk_leaves_an_old_workspace_as_it_was(tmp_path):
-    store.write_workspace(tmp_path / "plan", FILES)
-    before = tree(tmp_path)
-    code = """
-        try:
-            store.write_workspace(path, {"main.tf": "new", "scav.plan.json": "x" * 1000})
-        except InputError as error:
-            print(error)
-    """
-    result = on_a_full_disk(code, tmp_path / "plan")
-    assert "cannot write" in result.stdout, result.stderr
-    assert tree(tmp_path) == before
-
-
 def test_a_full_disk_leaves_a_single_file_as_it_was(tmp_path):
     (tmp_path / "file").write_text("old", encoding="utf-8")
     code = """
@@ -152,16 +59,6 @@ def test_a_single_file_is_replaced_whole(tmp_path):
     store.write_text_atomically(tmp_path / "new" / "file", "one\n")
     store.write_text_atomically(tmp_path / "new" / "file", "two·\n")
     assert tree(tmp_path) == {"new": None, "new/file": "two·\n".encode()}
-
-
-def test_stale_files_are_those_that_differ_are_missing_or_left_over(tmp_path):
-    store.write_workspace(tmp_path, {**FILES, "modules/gpu-cluster/gone.tf": "x"})
-    (tmp_path / "backend.tf").write_text("mine", encoding="utf-8")
-    wanted = {**FILES, "main.tf": "changed\n", "new.tf": "n"}
-    assert store.stale_files(tmp_path, wanted) == ["main.tf", "modules/gpu-cluster/gone.tf", "new.tf"]
-    store.write_workspace(tmp_path, wanted)
-    assert store.stale_files(tmp_path, wanted) == []
-    assert store.stale_files(tmp_path / "nowhere", {"a.tf": ""}) == ["a.tf"]
 
 
 @pytest.mark.parametrize(

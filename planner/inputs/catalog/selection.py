@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType
 
+_LONGEST = 200  # characters; each wildcard makes the search longer
+
 
 @dataclass(frozen=True, slots=True)
 class TypeGlob:
@@ -28,6 +30,8 @@ class TypeGlob:
 def parse_pattern(text: str) -> TypeGlob | GpuQuery:
     """Instance type names have a single dot or a wildcard; GPU queries have neither."""
     text = text.strip()
+    if len(text) > _LONGEST:
+        raise InputError(f"{one_line(text, 80)!r} is too long to mean an instance type")
     is_glob = "." in text.replace("..", "") or any(wildcard in text for wildcard in "*?[")
     return TypeGlob(text) if is_glob else parse_gpu_query(text)
 

@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from planner.contract import Contract
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 SourceName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+$")]
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+-az\d+$")]
+# Bounds far outside anything real: beyond them arithmetic overflows where no sentence could explain it.
+Amount = Annotated[float, Field(gt=1e-9, le=1e12)]
+Count = Annotated[int, Field(gt=0, le=2**24)]
+
+
+def _harmless(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds control characters or ends of lines")
+    if text != text.strip():
+        raise ValueError("begins or ends with a blank")
+    return text
+
+
+# Whatever shows a catalogue prints these as they are.
+Text = Annotated[str, StringConstraints(min_length=1, max_length=300), AfterValidator(_harmless)]
 
 
 class Source(Contract):
     """Where a fact comes from and the day it held."""
 
-    title: str
+    title: Text
     date: datetime.date
-    url: str | None = None
+    url: Text | None = None
 
 
 class Gpu(Contract):
     """One row of a data sheet. Peaks are dense (no structured sparsity)."""
 
-    name: str = Field(description="model and memory where the model alone is ambiguous: A100-80GB")
-    model: str = Field(description="what people filter by: A100")
-    memory_gib: PositiveFloat = Field(description="what AWS reports, so what a job can use")
-    nominal_memory_gb: PositiveInt = Field(description="what it is sold as and filtered by: an A10G is a 24GB card")
-    memory_bandwidth_gb_per_second: PositiveFloat
-    dense_tflops: dict[Precision, PositiveFloat]
+    name: Text = Field(description="model and memory where the model alone is ambiguous: A100-80GB")
+    model: Text = Field(description="what people filter by: A100")
+    memory_gib: Amount = Field(description="what AWS reports, so what a job can use")
+    nominal_memory_gb: Count = Field(description="what it is sold as and filtered by: an A10G is a 24GB card")
+    memory_bandwidth_gb_per_second: Amount
+    dense_tflops: dict[Precision, Amount]
     source: SourceName
 
     def peak_flops_per_second(self, precision: Precision) -> float | None:
@@ -44,19 +60,19 @@ class Gpu(Contract):
 class InstanceType(Contract):
     """What one node has. Network figures are per node, in Gbit/s."""
 
-    name: str
-    gpu: str = Field(description="name of a row in `gpus`")
-    gpu_count: PositiveInt
-    vcpu: PositiveInt
-    ram_gib: PositiveFloat
-    network_baseline_gbps: PositiveFloat
-    network_peak_gbps: PositiveFloat
-    network_cards: PositiveInt
-    efa_interfaces: Annotated[int, Field(ge=0)]
-    gpu_link: str = Field(description="how the node's GPUs reach each other: NVLink 3, PCIe 4.0 x16")
-    gpu_link_gb_per_second: PositiveFloat = Field(description="per GPU, one direction")
-    local_ssd_gb: Annotated[int, Field(ge=0)]
-    measured_allreduce_gbps: PositiveFloat | None = Field(
+    name: Text
+    gpu: Text = Field(description="name of a row in `gpus`")
+    gpu_count: Count
+    vcpu: Count
+    ram_gib: Amount
+    network_baseline_gbps: Amount
+    network_peak_gbps: Amount
+    network_cards: Count
+    efa_interfaces: Annotated[int, Field(ge=0, le=2**24)]
+    gpu_link: Text = Field(description="how the node's GPUs reach each other: NVLink 3, PCIe 4.0 x16")
+    gpu_link_gb_per_second: Amount = Field(description="per GPU, one direction")
+    local_ssd_gb: Annotated[int, Field(ge=0, le=2**24)]
+    measured_allreduce_gbps: Amount | None = Field(
         default=None,
         description="effective all-reduce bandwidth between such nodes, where someone measured it",
     )
@@ -76,19 +92,19 @@ class InstanceType(Contract):
 class RegionPrices(Contract):
     """What is paid per region beside the machines."""
 
-    name: str
-    volume_usd_per_gib_month: PositiveFloat = Field(description="gp3")
-    object_storage_usd_per_gib_month: PositiveFloat = Field(description="S3 Standard, first tier")
+    name: Text
+    volume_usd_per_gib_month: Amount = Field(description="gp3")
+    object_storage_usd_per_gib_month: Amount = Field(description="S3 Standard, first tier")
     source: SourceName
 
 
 class Offer(Contract):
     """An instance type in a region: on-demand costs the same in every zone, spot does not."""
 
-    instance_type: str
-    region: str
-    on_demand_usd: PositiveFloat | None = Field(description="per node and hour; null: not sold on demand")
-    spot_usd: dict[ZoneId, PositiveFloat | None] = Field(
+    instance_type: Text
+    region: Text
+    on_demand_usd: Amount | None = Field(description="per node and hour; null: not sold on demand")
+    spot_usd: dict[ZoneId, Amount | None] = Field(
         min_length=1, description="every zone (by ID: names differ between accounts) with its spot price"
     )
     interruption_class: Annotated[int, Field(ge=0, le=4)] | None = Field(
@@ -119,9 +135,9 @@ class Catalog(Contract):
             "region": [region.name for region in self.regions],
             "offer": [f"{offer.instance_type} in {offer.region}" for offer in self.offers],
         }.items():
-            duplicate = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
-            if duplicate:
-                raise ValueError(f"{label} {duplicate} is listed twice")
+            twice = next((key for key, count in Counter(keys).items() if count > 1), None)
+            if twice is not None:
+                raise ValueError(f"{label} {twice} is listed twice")
         for instance_type in self.instance_types:
             if instance_type.gpu not in self.gpu_by_name:
                 raise ValueError(f"{instance_type.name} names GPU {instance_type.gpu}, which has no data sheet row")

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 from planner.contract import Contract, text_form
 from planner.inputs.catalog.tables import Precision
 from planner.inputs.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hours, Range, Samples, Usd
+from planner.inputs.job.placeholders import placeholder_fault
 
 _DASHED = "small letters, digits and dashes, a dash not first, at most"
 Name = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
@@ -36,6 +37,11 @@ LARGEST_BATCH = 2**24
 
 _LONGEST_RUN_ID = 47  # with the prefix still a valid name of everything that Terraform creates
 _LONGEST_COMMAND = 3000  # it reaches the nodes in their user data, which EC2 limits to 16 KiB
+
+_COMMAND = (
+    "what torchrun starts, as a list; {gpu_batch}, {accumulation_steps}, {global_batch} and {lr_scale} become the "
+    "numbers of the plan or the probe"
+)
 
 # What an optimizer keeps per parameter beside weight and gradient, in bytes (fp32 state).
 OPTIMIZER_STATE_BYTES: dict[Optimizer, int] = {"sgd": 0, "momentum": 4, "lion": 4, "adam": 8, "adamw": 8}
@@ -216,13 +222,20 @@ class Run(Contract):
     id: RunId = Field(default="1", description="a finished run stays finished; another id starts a new one")
     image: Image | None = Field(default=None, description="container image by digest")
     ami: AmiId | None = None
-    command: tuple[Text, ...] = Field(default=(), max_length=1000, description="what torchrun starts, as a list")
+    command: tuple[Text, ...] = Field(default=(), max_length=1000, description=_COMMAND)
     checkpoint_bucket: Bucket | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"
     )
     budget_emails: tuple[Email, ...] = Field(
         default=(), max_length=10, description="who is told when the run's spending nears its maximum"
     )
+
+    @field_validator("command")
+    @classmethod
+    def _knows_its_placeholders(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        if fault := placeholder_fault(command):
+            raise ValueError(fault)
+        return command
 
     @field_validator("command")
     @classmethod

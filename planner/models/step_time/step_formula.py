@@ -154,12 +154,10 @@ def _longer(one: Floats, other: Floats, power: float) -> Floats:
 
 def gradients(theta: Floats, placements: Placements, reference_batch: float, law: str) -> tuple[Floats, Floats]:
     """How both logarithms answer to each parameter: two arrays (rows, parameters)."""
-    step, work = log_step(theta, placements, reference_batch, law)
     small = 1e-5
-    columns = []
-    for index in range(COUNT):
-        moved = theta.copy()
-        moved[index] += small
-        more, more_work = log_step(moved, placements, reference_batch, law)
-        columns.append(((more - step) / small, (more_work - work) / small))
-    return np.stack([one for one, _ in columns], axis=1), np.stack([two for _, two in columns], axis=1)
+    # One column for each moved parameter and a last one where none is: a single pass is much faster than one for each.
+    moved = np.repeat(theta[:, None], COUNT + 1, axis=1)
+    moved[np.arange(COUNT), np.arange(COUNT)] += small
+    step, work = log_step(moved[:, :, None], placements, reference_batch, law)
+    by_step, by_work = (np.ascontiguousarray((each[:-1] - each[-1]).T / small) for each in (step, work))
+    return by_step, by_work

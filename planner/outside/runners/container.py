@@ -7,13 +7,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.errors import InputError
 from planner.inputs import Measurement
 from planner.outside import assets
 from planner.outside.runners.container_engine import ContainerCluster, Engine, Image, find_engine
+from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import Script, measurement_of, probe_environment
 from planner.probing import Probe
 
@@ -33,12 +34,19 @@ class ContainerRunner:
     image: Image
     script: Script
     timeout_seconds: float
+    interrupts: Interrupts = field(default_factory=Interrupts)
     windows: int = 8
     window_steps: int = 20
 
     @classmethod
     def prepared(
-        cls, script: Script, timeout_seconds: float, *, image: str | None = None, base: str | None = None
+        cls,
+        script: Script,
+        timeout_seconds: float,
+        interrupts: Interrupts,
+        *,
+        image: str | None = None,
+        base: str | None = None,
     ) -> ContainerRunner:
         """Finds the engine, removes what a killed scav left behind, and builds the image unless one is named."""
         if image is not None and base is not None:
@@ -46,15 +54,17 @@ class ContainerRunner:
         engine = find_engine(os.environ)
         _check_readable(script.folder)
         engine.remove_leftovers()
-        built = engine.image(image) if image else engine.build(assets.probes_parent() / "probes", base)
-        return cls(engine=engine, image=built, script=script, timeout_seconds=timeout_seconds)
+        with interrupts.heard():
+            built = engine.image(image) if image else engine.build(assets.probes_parent() / "probes", base)
+        return cls(engine=engine, image=built, script=script, timeout_seconds=timeout_seconds, interrupts=interrupts)
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder, self.engine.cluster() as cluster:
             arguments = self.run_arguments(probe, reference_batch, measure_noise=measure_noise)
             for node in range(probe.nodes):
-                cluster.start(node, self.image, arguments, self.command(probe, node))
-            code, failed = _wait(cluster, probe.nodes, self.timeout_seconds)
+                cluster.start(node, self.image, arguments, self.command(probe, node, reference_batch))
+            with self.interrupts.heard():
+                code, failed = _wait(cluster, probe.nodes, self.timeout_seconds)
             output, log = Path(folder) / "probe.json", Path(folder) / "log.txt"
             _collect(cluster, _failed_last(probe.nodes, failed), output, log)
             measurement = measurement_of(probe, output, code, log, self.timeout_seconds)
@@ -64,7 +74,14 @@ class ContainerRunner:
         """The same for every node."""
         environment = {
             **probe_environment(
-                probe, reference_batch, _CHECKPOINTS, _OUTPUT, self.windows, self.window_steps, measure_noise
+                probe,
+                reference_batch,
+                _CHECKPOINTS,
+                _OUTPUT,
+                self.windows,
+                self.window_steps,
+                measure_noise,
+                self.script.samples_are_stated,
             ),
             "GLOO_SOCKET_IFNAME": "eth0",  # as both engines call a container's only interface
         }
@@ -77,13 +94,14 @@ class ContainerRunner:
             *(part for name, value in environment.items() for part in ("--env", f"{name}={value}")),
         ]
 
-    def command(self, probe: Probe, node: int) -> list[str]:
+    def command(self, probe: Probe, node: int, reference_batch: int) -> list[str]:
+        arguments = self.script.arguments(probe, reference_batch)
         if self.script.writes_steps:
-            return ["python3", "-m", "probes.follow", *self.script.command]
+            return ["python3", "-m", "probes.follow", *arguments]
         return [
             *("python3", "-m", "torch.distributed.run", f"--nnodes={probe.nodes}", f"--node-rank={node}"),
             *("--master-addr=node-0", f"--master-port={_PORT}", f"--nproc-per-node={probe.gpus_per_node}"),
-            *("-m", "probes.run", *self.script.command),
+            *("-m", "--", "probes.run", *arguments),
         ]
 
 

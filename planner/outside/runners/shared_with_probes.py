@@ -13,7 +13,7 @@ from planner.outside import assets
 sys.path.insert(0, str(assets.probes_parent()))
 
 from probes.batch_search import largest_fitting, next_batch, smallest_too_large
-from probes.last_words import last_words
+from probes.last_words import last_lines
 from probes.settings import Settings
 
-__all__ = ["Settings", "largest_fitting", "last_words", "next_batch", "smallest_too_large"]
+__all__ = ["Settings", "largest_fitting", "last_lines", "next_batch", "smallest_too_large"]

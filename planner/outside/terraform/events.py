@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.errors import one_line
+
 Event = Mapping[str, Any]
 OPERATIONS = {"create": 1, "update": 1, "delete": 1, "replace": 2}
 
@@ -28,7 +30,7 @@ class Progress:
             return dataclasses.replace(self, total=self.total + OPERATIONS.get(_action(event, "change"), 0))
         if kind in ("apply_start", "apply_progress", "apply_complete", "apply_errored"):
             counted = kind == "apply_complete" and _action(event, "hook") in OPERATIONS
-            return dataclasses.replace(self, done=self.done + counted, current=str(event.get("@message", "")))
+            return dataclasses.replace(self, done=self.done + counted, current=one_line(str(event.get("@message", ""))))
         return self
 
 
@@ -54,15 +56,16 @@ def parse_event(line: str) -> Event:
     """A line that is no JSON object is text that Terraform printed past its own format."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     return event if isinstance(event, dict) else {"type": "text", "@message": line.rstrip("\n")}
 
 
-def parse_diagnostic(found: Mapping[str, Any]) -> Diagnostic:
-    area, snippet = found.get("range") or {}, found.get("snippet") or {}
+def parse_diagnostic(found: object) -> Diagnostic:
+    found = _mapping(found)
+    area, snippet = _mapping(found.get("range")), _mapping(found.get("snippet"))
     context = f", in {snippet['context']}" if snippet.get("context") else ""
-    line = (area.get("start") or {}).get("line")
+    line = _mapping(area.get("start")).get("line")
     return Diagnostic(
         severity=str(found.get("severity", "error")),
         summary=str(found.get("summary", "")),
@@ -74,11 +77,11 @@ def parse_diagnostic(found: Mapping[str, Any]) -> Diagnostic:
 
 
 def diagnostics(events: Iterable[Event]) -> tuple[Diagnostic, ...]:
-    return tuple(parse_diagnostic(event["diagnostic"]) for event in events if event.get("type") == "diagnostic")
+    return tuple(parse_diagnostic(event.get("diagnostic")) for event in events if event.get("type") == "diagnostic")
 
 
 def texts(events: Iterable[Event]) -> list[str]:
-    return [str(event["@message"]) for event in events if event.get("type") == "text"]
+    return [str(event.get("@message", "")) for event in events if event.get("type") == "text"]
 
 
 @contextlib.contextmanager
@@ -103,5 +106,18 @@ def shown_progress(title: str) -> Iterator[Callable[[Progress], None]]:
             bars.stop()
 
 
+def change_counts(events: Iterable[Event], operation: str) -> dict[str, int]:
+    """Of the last summary that Terraform gave of this operation."""
+    found = [_mapping(event.get("changes")) for event in events if event.get("type") == "change_summary"]
+    counts: Event = next((item for item in reversed(found) if item.get("operation") == operation), {})
+    names = {"added": "add", "changed": "change", "removed": "remove"}
+    return {name: int(value) if isinstance(value := counts.get(key), int) else 0 for name, key in names.items()}
+
+
 def _action(event: Event, key: str) -> str:
-    return str((event.get(key) or {}).get("action", ""))
+    return str(_mapping(event.get(key)).get("action", ""))
+
+
+def _mapping(value: object) -> Event:
+    """What Terraform sends is not ours: anything may stand where an object should."""
+    return value if isinstance(value, dict) else {}

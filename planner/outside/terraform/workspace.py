@@ -19,6 +19,7 @@ from planner.outside.terraform.events import (
     Diagnostic,
     Event,
     Progress,
+    change_counts,
     diagnostics,
     parse_event,
     shown_progress,
@@ -98,7 +99,7 @@ class Workspace:
         except ScavError:
             path.unlink(missing_ok=True)  # Terraform leaves the plan of a failure behind
             raise
-        counts = _summary(events, "plan")
+        counts = change_counts(events, "plan")
         return PlanFile(path=path, has_changes=ended.return_code == CHANGES, warnings=diagnostics(events), **counts)
 
     def show(self, plan: PlanFile | Path) -> dict[str, Any]:
@@ -110,11 +111,11 @@ class Workspace:
     def apply(self, plan: PlanFile) -> Applied:
         """This plan and nothing else: Terraform refuses it when the state has moved on since."""
         _, events = self._stream("apply", "could not apply the plan", str(plan.path))
-        return Applied(warnings=diagnostics(events), **_summary(events, "apply"))
+        return Applied(warnings=diagnostics(events), **change_counts(events, "apply"))
 
     def destroy(self) -> Applied:
         _, events = self._stream("destroy", "could not destroy everything", auto_approve=IsFlagged)
-        return Applied(warnings=diagnostics(events), **_summary(events, "destroy"))
+        return Applied(warnings=diagnostics(events), **change_counts(events, "destroy"))
 
     def push_state(self, file: Path) -> None:
         """Makes this file the state, if it is of the same lineage and newer."""
@@ -193,17 +194,11 @@ class Workspace:
     def _parsed(self, ended: Ended, command: str) -> dict[str, Any]:
         try:
             answer = json.loads(ended.stdout)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise self._failed(f"answered {command} with something other than JSON", _plain(ended))
         return answer
-
-
-def _summary(events: list[Event], operation: str) -> dict[str, int]:
-    found = [event["changes"] for event in events if event.get("type") == "change_summary"]
-    counts: Mapping[str, int] = next((item for item in reversed(found) if item.get("operation") == operation), {})
-    return {"added": counts.get("add", 0), "changed": counts.get("change", 0), "removed": counts.get("remove", 0)}
 
 
 def _errors(found: tuple[Diagnostic, ...]) -> str:

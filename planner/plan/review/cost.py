@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from planner.contract import Contract, Interval
+from planner.plan.prices import MOST_SHOWN, PriceComparison, price_lines
 from planner.plan.schema import Breakdown, Choice, Evidence, LimitsKept, Plan, UsdInterval
 from planner.units import format_hours, format_usd
 
@@ -50,6 +51,7 @@ class Cost(Contract):
     evidence: Evidence
     guardrails: tuple[Guardrail, ...] = ()
     change: Change | None = None
+    prices: PriceComparison | None = Field(default=None, description="with the catalogue that scav brings along")
 
 
 def review_cost(
@@ -59,6 +61,7 @@ def review_cost(
     max_hours: float | None = None,
     max_possible_usd: float | None = None,
     against: Plan | None = None,
+    prices: PriceComparison | None = None,
 ) -> Cost:
     checks = (
         ("max_usd", max_usd, plan.estimate.usd.p95),
@@ -81,7 +84,17 @@ def review_cost(
             if limit is not None
         ),
         change=None if against is None else change_between(against, plan),
+        prices=prices,
     )
+
+
+def moved_prices(cost: Cost) -> tuple[str, list[tuple[str, str, str]]] | None:
+    """A sentence, and the farthest in rows; None where no price moved far."""
+    if cost.prices is None or not cost.prices.moved:
+        return None
+    moved, compared = len(cost.prices.moved), cost.prices.compared
+    sentence = f"{moved:,} of {compared:,} prices moved by more than half since the catalogue {cost.prices.known}"
+    return sentence, list(price_lines(cost.prices.moved[:MOST_SHOWN]))
 
 
 def exceeded(cost: Cost) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from planner.contract import Interval
-from planner.plan.review.cost import Cost, amount, review_cost
+from planner.plan.review.cost import Cost, amount, moved_prices, review_cost
+from planner.plan.review.escaping import Markup, escaped, literal, paragraph
 from planner.plan.review.text import choice_text, option_row
 from planner.plan.schema import Limit, Plan
 from planner.units import format_hours, format_probability, format_usd
@@ -14,6 +15,9 @@ from planner.units import format_hours, format_probability, format_usd
 def cost_markdown(plan: Plan, cost: Cost | None = None) -> str:
     cost = cost or review_cost(plan)
     sections = [_title(plan), _figures(plan), _dollars(plan)]
+    if found := moved_prices(cost):
+        sentence, rows = found
+        sections.append(f"## Prices that moved\n\n**{escaped(sentence)}.**\n\n{_table(('', 'known', 'here'), rows)}")
     if cost.guardrails:
         sections.append(_guardrails(cost))
     if cost.change is not None:
@@ -23,7 +27,7 @@ def cost_markdown(plan: Plan, cost: Cost | None = None) -> str:
 
 
 def _title(plan: Plan) -> str:
-    return f"# What {_literal(plan.run_id)} will cost\n\n**{choice_text(plan.choice)}**"
+    return f"# What {literal(plan.run_id)} will cost\n\n**{escaped(choice_text(plan.choice))}**"
 
 
 def _figures(plan: Plan) -> str:
@@ -71,7 +75,7 @@ def _guardrails(cost: Cost) -> str:
             rail.name.replace("_", " "),
             amount(rail, rail.limit),
             amount(rail, rail.value),
-            "kept" if rail.kept else "**exceeded**",
+            "kept" if rail.kept else Markup("**exceeded**"),
         )
         for rail in cost.guardrails
     ]
@@ -86,8 +90,8 @@ def _change(cost: Cost) -> str:
 
 
 def _why(plan: Plan) -> str:
-    lines = [f"## Why this cluster\n\n{plan.reason[0].upper()}{plan.reason[1:]}."]
-    lines += [f"- {line}" for line in plan.sensitivity]
+    lines = [f"## Why this cluster\n\n{_sentence(plan.reason)}"]
+    lines += [f"- {escaped(line)}" for line in plan.sensitivity]
     return "\n\n".join(lines[:1]) + ("\n\n" + "\n".join(lines[1:]) if plan.sensitivity else "")
 
 
@@ -101,9 +105,9 @@ def _alternatives(plan: Plan) -> str:
 
 def _basis(plan: Plan) -> str:
     return (
-        f"## What this rests on\n\n{plan.evidence.statement[0].upper()}{plan.evidence.statement[1:]}. "
-        f"Prices: catalogue {plan.inputs.catalog}. {plan.candidate_count:,} candidates were compared by scav "
-        f"{plan.scav_version}. Everything here is also in `scav.plan.json`."
+        f"## What this rests on\n\n{_sentence(plan.evidence.statement)} "
+        f"Prices: catalogue {escaped(plan.inputs.catalog)}. {plan.candidate_count:,} candidates were compared by scav "
+        f"{escaped(plan.scav_version)}. Everything here is also in `scav.plan.json`."
     )
 
 
@@ -115,10 +119,10 @@ def _limit(limit: Limit | None, shown: Callable[[float], str]) -> tuple[str, str
     return (shown(limit.limit), format_probability(limit.probability)) if limit else ("none", "")
 
 
+def _sentence(text: str) -> str:
+    return paragraph(f"{text[:1].upper()}{text[1:]}.")
+
+
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def _literal(text: str) -> str:
-    return f"`{text}`"
+    lines = [heading, ["---"] * len(heading), *([escaped(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

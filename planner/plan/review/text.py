@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from planner.plan.review.cost import Cost, amount
+from planner.errors import printable
+from planner.plan.review.cost import Cost, amount, moved_prices
 from planner.plan.schema import Choice, Limit, Option, Plan
 from planner.units import format_hours, format_percent, format_probability, format_usd
 
@@ -43,6 +44,12 @@ def plan_text(plan: Plan) -> str:
 def review_text(plan: Plan, cost: Cost) -> str:
     """The plan, where its dollars go, what a pipeline's limits say, and what changed."""
     parts = [plan_text(plan).rstrip("\n"), "", entry("Dollars", _breakdown(plan))]
+    if found := moved_prices(cost):
+        sentence, prices = found
+        parts += [
+            entry("PRICES", sentence),
+            *(f"  {row}" for row in table([(a, b, "->", c) for a, b, c in prices], "<><>")),
+        ]
     for rail in cost.guardrails:
         verdict = "kept" if rail.kept else "EXCEEDED"
         limit, value = amount(rail, rail.limit), amount(rail, rail.value)
@@ -104,7 +111,8 @@ def option_row(option: Option, last: str) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
-    """Columns two spaces apart, as wide as their most_per_node cell."""
+    """Columns two spaces apart, as wide as their longest cell, whatever a file put into it."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(alignment))] if rows else []
     return [
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths, strict=True)).rstrip()
@@ -120,7 +128,7 @@ def _alternatives_table(plan: Plan) -> list[str]:
     ]
     lines = table([row[:-1] for row in (heading, *rows)], "<<>>>>")
     width = max(map(len, lines)) + 2
-    reasons = [textwrap.wrap(row[-1], max(WIDTH - width, _LEAST_REASON)) for row in (heading, *rows)]
+    reasons = [textwrap.wrap(printable(row[-1]), max(WIDTH - width, _LEAST_REASON)) for row in (heading, *rows)]
     return [
         f"{line if index == 0 else '':<{width}}{part}"
         for line, reason in zip(lines, reasons, strict=True)
@@ -157,7 +165,7 @@ def columns(cells: Sequence[str]) -> str:
 
 
 def entry(label: str, text: str) -> str:
-    label = f"{label:<{_LABEL}}"
+    label, text = f"{label:<{_LABEL}}", printable(text)
     if not text or "  " in text:  # columns: wrapping would fold their spaces
         return (label + text).rstrip()
     return textwrap.fill(text, WIDTH, initial_indent=label, subsequent_indent=" " * _LABEL, break_on_hyphens=False)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from planner.errors import AwsFailed, InputError, ScavError
 from planner.inputs import Measurement, Precision
-from planner.outside import store
+from planner.outside import store, workspace_files
 from planner.outside.aws import Access
-from planner.outside.runners.aws.interrupts import Interrupts
 from planner.outside.runners.aws.report import (
     Patience,
     Report,
@@ -23,6 +22,7 @@ from planner.outside.runners.aws.report import (
     status,
 )
 from planner.outside.runners.aws.teardown import APPLYING_MARK, PLAN_FILE, open_workspace, tear_down
+from planner.outside.runners.interrupts import Interrupts
 from planner.outside.terraform.workspace import Workspace
 from planner.probing import ProbeCluster
 
@@ -78,7 +78,7 @@ class ClusterRunner:
         try:
             try:
                 self.interrupts.release()
-                store.write_workspace(folder, {**files, IDENTITY_FILE: identity.text()})
+                workspace_files.write_workspace(folder, {**files, IDENTITY_FILE: identity.text()})
                 self._measure(cluster, folder, identity, max_usd, started)
             finally:
                 self.interrupts.hold()
