@@ -65,15 +65,15 @@ SECTIONS = (
         "configurations of whole nodes, at the job's confidence. The command spends at most $25 unless `--max-cost` "
         "says otherwise; the other rows have its whole plan measured. Forest, Pollux, Ernest and Scavenger get the "
         "same probes and take what they predict best; CherryPick and random take as many of their own and the best of "
-        "them. For one application the best is a part of a node, which scav does not rent: the last row of each "
-        "objective is what whole nodes allow.",
+        "them. Where the best is a part of a node, nobody here can choose it, since scav does not rent that: the last "
+        "row of each objective is what whole nodes allow.",
         "regret",
         arguments=("--leave-out-app",),
     ),
     Section(
         "Time to train",
-        "The samples are those of `scav plan`; the step time is the benchmark's own, since these machines cannot be "
-        "rented.",
+        "The samples are those of `scav plan`; the step time is the benchmark's own, since most of these machines are "
+        "not in the catalogue.",
         "Minutes of MLPerf submissions on accelerator counts that were held out: scav's curve of samples to the "
         "target, with a plain scaling of the step time.",
         "time_to_train",

@@ -202,7 +202,7 @@ class TestFurtherProbe:
         one = Configurations.of(CATALOG, instance_type, nodes=found.nodes, gpu_batch=found.gpu_batch)
         steps = 450 * float(survey.models.step_time.predict(one).p50[0])
         seconds = survey.models.overheads.startup_seconds + steps + 60
-        assert found.price_usd == pytest.approx(hourly * seconds / 3600, rel=0.02)  # and its volumes
+        assert 1.0 < found.price_usd / (hourly * seconds / 3600) < 1.04  # the rest is for its volumes
 
     @pytest.mark.parametrize(("samples", "worthwhile"), [(1e5, False), (1e10, True)])
     def test_a_small_job_is_not_worth_a_probe_and_a_large_one_is(self, samples: float, worthwhile: bool) -> None:
