@@ -23,8 +23,8 @@ from planner.inputs.plan_inputs import PlanInputs
 from planner.outside.aws import Access
 from planner.outside.runners import local
 from planner.outside.runners.aws.cluster import ClusterRunner, Identity
-from planner.outside.runners.aws.interrupts import Interrupts
 from planner.outside.runners.aws.report import ReportReader
+from planner.outside.runners.interrupts import Interrupts
 
 torch = pytest.importorskip("torch")
 
