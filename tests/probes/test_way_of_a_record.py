@@ -204,7 +204,7 @@ def test_from_a_rented_cluster_to_the_plan(job_folder: Path, run_scav: Callable[
 def test_from_this_machine_into_the_file(
     job_folder: Path, run_scav: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stand_in(_command: object, _folder: object, environment: Mapping[str, str], *_more: object) -> int:
+    def stand_in(_runner: object, _command: object, environment: Mapping[str, str], _log: object) -> int:
         """Instead of torchrun, which would run the probe in another process."""
         output = Path(environment["SCAV_PROBE_OUTPUT"])
         finish_a_probe(
@@ -212,7 +212,7 @@ def test_from_this_machine_into_the_file(
         )
         return 0
 
-    monkeypatch.setattr(local, "_run", stand_in)
+    monkeypatch.setattr(local.LocalRunner, "_run", stand_in)
     with watched() as walk:
         result = run_scav("probe", job_folder, "--workers", "1")
     assert result.exit_code == 0, result.output

@@ -1,7 +1,7 @@
 """Step times of one job on the catalogue's instance types: cold start, probed types, and types that learn from them.
 
-no measurement        the data sheet (`physical`), with its prior as the interval
-an unprobed type      the same, corrected by what the job's other types measured (`transfer`)
+no measurement        the data sheet (`data_sheet`), with its prior as the interval
+an unprobed type      the same, corrected by what the job's other types measured (`unprobed_types`)
 a probed type         a posterior of its own (`node_type`), whose prior is what the other two would have said
 """
 
