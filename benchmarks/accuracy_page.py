@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,15 +23,16 @@ HEAD = """\
 
 Errors on public measurements that nobody here took, each beside its baselines from the same run. All are mean absolute
 percentage errors, and coverage is the share of held-out measurements inside the 90 % interval. What each model is:
-[models.md](models.md).
+[models.md](models.md). Every table says which command does what it measures; what no command does is not here.
 
-The constants of the models and of the probing rule were chosen with these applications and benchmarks in view. "App
-left out" estimates what is pooled over applications without the tested one, and is the better guide for a new one.
+The constants of the models were chosen with these applications and benchmarks in view. "App left out" estimates what is
+pooled over applications without the tested one, and is the better guide for a new one.
 """
 
 
 class Section(NamedTuple):
     title: str
+    command: str
     text: str
     script: str
     needs_data: bool = True
@@ -40,41 +42,56 @@ class Section(NamedTuple):
 SECTIONS = (
     Section(
         "Step time",
+        "`scav predict` and `scav plan` fit this model to each probed instance type; row G with `--history`.",
         "Seconds per step of data-parallel training, measured on four node types. Splits: A, B random rows and "
         "placements; C, D few random rows; E, F more GPUs than measured; G more nodes, with what other applications "
-        "showed on the node type; H larger batches; I few rows and more GPUs; P at most 12 probes on 1 to 4 nodes; "
-        "llm: language "
-        "models on more than 32 GPUs, fitted on at most 32.\n\n![Errors by split](accuracy.svg)",
+        "showed on the node type; H larger batches; I few rows and more GPUs; P at most 12 probes on 1 to 4 nodes. "
+        "The commands know a little more, since their priors begin at data sheets, and are asked for whole nodes "
+        "only.\n\n![Errors by split](accuracy.svg)",
         "step_time",
         arguments=("--leave-out-app", "--json"),
     ),
     Section(
         "Samples to the target",
+        "`scav predict` and `scav plan`, from the runs under `workload.convergence` in `scav.yaml`.",
         "How much data reaches the target at a batch size nobody tried: MLPerf reference runs and submissions.",
         "samples_to_target",
     ),
     Section(
         "What probing buys",
-        "Cost or time of the chosen configuration over that of the best one, after the same number of probes, one at a "
-        "time by the rule of `planner/probing/next_probe.py`. `scav fit` proposes single probes by the same expected "
-        "improvement; `scav probe --on aws` measures a fixed plan.",
+        "`scav probe --on aws` measures its plan, `scav plan` chooses.",
+        "Cost or time of the chosen configuration over that of the best one. A probing cluster answers with what was "
+        "recorded at the batch sizes that the command asks for, or the nearest; the choice is among the recorded "
+        "configurations of whole nodes, at the job's confidence. The command spends at most $25 unless `--max-cost` "
+        "says otherwise; the other rows have its whole plan measured. Forest, Pollux, Ernest and Scavenger get the "
+        "same probes and take what they predict best; CherryPick and random take as many of their own and the best of "
+        "them. Where the best is a part of a node, nobody here can choose it, since scav does not rent that: the last "
+        "row of each objective is what whole nodes allow.",
         "regret",
         arguments=("--leave-out-app",),
     ),
     Section(
         "Time to train",
+        "The samples are those of `scav plan`; the step time is the benchmark's own, since most of these machines are "
+        "not in the catalogue.",
         "Minutes of MLPerf submissions on accelerator counts that were held out: scav's curve of samples to the "
         "target, with a plain scaling of the step time.",
         "time_to_train",
     ),
     Section(
         "A published table",
+        "The samples are those of `scav plan`; the step time is the benchmark's own, since these nodes have no GPU.",
         "Total time of 16 configurations from its four corners (Scavenger, arXiv 2303.06659): scav's curve of samples, "
         "with a step time linear in the batch.",
         "scavenger_table",
         needs_data=False,
     ),
-    Section("Before any measurement", "Throughput from data sheets alone.", "cold_start"),
+    Section(
+        "Before any measurement",
+        "`scav predict` and `scav plan` without measurements.",
+        "Throughput from data sheets alone.",
+        "cold_start",
+    ),
 )
 
 
@@ -94,15 +111,17 @@ def main() -> None:
         options = ("--data", "DIR") if section.needs_data else ()
         shown = (word for word in section.arguments if word != "--json")
         command = " ".join(("python", f"benchmarks/{section.script}.py", *options, *shown))
-        parts.append(f"## {section.title}\n\n{section.text}\n\n{lowered(printed)}\n\n`{command}`\n")
+        head = f"## {section.title}\n\nCommand: {section.command}\n\n{section.text}"
+        parts.append(f"{head}\n\n{lowered(printed)}\n\n`{command}`\n")
     arguments.page.write_text("\n".join(parts), encoding="utf-8")
 
 
 def run(section: Section, data: Path) -> str:
     command = [sys.executable, str(HERE / f"{section.script}.py"), *section.arguments]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # more only slow small matrices
     if section.needs_data:
         command += ["--data", str(data)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return subprocess.run(command, check=True, env=one_thread, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def table(rows: list[dict[str, Any]]) -> str:

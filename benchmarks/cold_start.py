@@ -19,7 +19,6 @@ import numpy as np
 
 from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
-from planner.models.step_time.data_sheet import peak_flops_per_second
 from planner.models.step_time.model import StepTimeModel
 from planner.outside.store import load_catalog
 
@@ -106,7 +105,7 @@ def predicted(network: str, gpu_name: str, rate: float, batch: int) -> dict:
         accumulation_steps=np.array([1]),
     )
     step = StepTimeModel(job.workload, catalog).predict(one).rows()[0]
-    peak = peak_flops_per_second(gpu, "fp16")
+    peak = gpu.peak_flops_per_second("fp16")
     assert peak is not None
     return {
         "network": network,

@@ -122,12 +122,18 @@ def judge(rows: list[dict[str, Any]], noise: NoiseEstimate) -> dict[str, Any]:
     left_out = [error(points[:i] + points[i + 1 :], [points[i]]) for i in range(len(points))]
     scale = noise.scale if math.isfinite(noise.scale) else None
     return {
-        "critical_batch": whole.critical_batch(),
+        "critical_batch": critical_batch(whole),
         "leave_one_out_mape": statistics.fmean(left_out),
         "noise_alone_mape": error(points[:1], points[1:], scale),
         "noise_and_two_sizes_mape": error([points[0], points[-1]], points[1:-1], scale),
         "constant_mape": statistics.fmean(100 * abs(points[0][1] / samples - 1) for _, samples in points[1:]),
     }
+
+
+def critical_batch(model: ConvergenceModel) -> float:
+    """The most plausible one, were the hyperbola the law."""
+    grid = model.laws_[0].parameter
+    return float(model.range_[0] * np.exp(grid[int(np.argmax(model.weight_[: len(grid)]))]))
 
 
 def error(known: list[tuple[float, float]], asked: list[tuple[float, float]], noise: float | None = None) -> float:

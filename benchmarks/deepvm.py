@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from deepvm_clusters import EVERY_ARCHITECTURE, Clusters, enumerate_clusters, ranked
+from deepvm_published import GPU_TYPES, published_limits
+from deepvm_rules import cost_first, performance_first
+from deepvm_scoring import CheckpointCosts, MeasuredScaling, Scored, Scores, score
 
 from planner.inputs.job.schema import Job
 from planner.inputs.measurements import Measurement
 from planner.models.configurations import Configurations
 from planner.models.step_time.model import StepTimeModel
 from planner.outside.store import load_catalog
-from planner.search.deepvm.clusters import Clusters, enumerate_clusters, ranked
-from planner.search.deepvm.inputs import EVERY_ARCHITECTURE, Cluster, GpuType
-from planner.search.deepvm.policies import cost_first, performance_first, recommend
-from planner.search.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
-from planner.search.deepvm.scoring import CheckpointCosts, MeasuredScaling, Scored, Scores, score
+from planner.search.deepvm.inputs import Cluster, GpuType
+from planner.search.deepvm.policies import recommend
+from planner.search.deepvm.published import CPU_TYPES
 
 TYPES = {"g3s": "g3s.xlarge", "g4": "g4dn.xlarge", "g5": "g5.xlarge"}
 HOURLY_BUDGET_USD = 3.0

@@ -1,59 +1,62 @@
 """How much worse than the best is what gets chosen, and what do the probes cost? On measured jobs (data/README.md).
 
-Regret: dollars (or hours) of the choice over the best possible, less one. Every method may probe as often as scav did,
-at most fifteen times over three node types. Jobs are scaled so that their best configuration costs $1,000, for
-`probe_share`: dollars spent on probes (180 s for each new cluster to start, 50 steps on each configuration) over that.
-The second table scales them to $5, $100 and $1,000: does probing pay? Means over applications; random starts over
-several seeds. The rule is told the job's size wrongly by a factor of 1.7 to either side, as a plan from data sheets
-would tell it; results are means over both. Nothing is fitted to the application that is tested but its probes and three
-batch sizes of convergence; the step-time model's priors are constants, and --leave-out-app estimates them again from
-the other applications alone.
+Regret: dollars (or hours) of the choice over the best measured configuration, less one. scav is its commands:
+`scav probe --on aws` measures its plan on whole nodes, `scav plan` chooses among the measured whole-node configurations
+(`regret_commands.py`); once within the default of --max-cost, once with the whole plan measured. The others choose
+among the same, by what they predict from that whole plan. CherryPick and random take as many probes of their own, and
+the best of them. The best of all may lie on a part of a node, which nobody here can choose: the last row is what whole
+nodes allow at best.
+
+Jobs are scaled so that their best configuration costs $1,000, for `probe_share`: dollars spent on probes over that.
+A cluster takes 180 s to start, a configuration 450 steps and 60 s. The second table scales jobs to $5, $100 and $1,000:
+does probing pay? The third is what `scav predict` says of the whole-node configurations that were not probed. Means
+over applications; random starts over several seeds.
+
+Nothing is fitted to the application that is tested but its probes and three batch sizes of convergence. The step-time
+model's priors are constants, and --leave-out-app estimates them again from the other applications alone. One probe at a
+time, which no command does yet, is `regret_sequential.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import math
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from regret_data import load_problems
+import numpy as np
+from regret_commands import Commands, Probed, whole_nodes
+from regret_data import Problem, load_problems
 from regret_methods import (
     AS_SCAV_PROBE,
-    StepModel,
     Task,
     Trial,
     at_random,
     bare_minimum,
-    by_rule,
     cherry_pick,
     constant_samples,
     ernest,
     forest,
-    greedy,
     pollux,
     samples_by_model,
     scavenger,
     scavenger_samples,
 )
-from regret_model import scav_with
+from regret_tables import OBJECTIVES, as_markdown, by_job_size, by_method, means
 from step_time import History
 from step_time_data import load_groups
 
-from planner.models.step_time.step_formula import DEFAULT_PRIORS
-from planner.probing.next_probe import MOST_PROBES
-
-OBJECTIVES = ("cost", "time")
 JOB_USD = 1000.0
 JOB_SIZES = (5.0, 100.0, 1000.0)
-COLD_STARTS = (1 / 1.7, 1.7)  # what a plan without probes says of the job's size, over its true size
 SEEDS = {"random": 200, "CherryPick": 10}
 QUICK_SEEDS = {"random": 200, "CherryPick": 1}
+MAX_COST_USD = 25.0  # what `scav probe` may spend unless it is told otherwise
+NO_PROBES, CAPPED = "scav plan, no probes", f"scav probe for at most ${MAX_COST_USD:g}, scav plan"
+PROBES, LEFT_OUT = "scav probe, scav plan", "scav probe, scav plan; app left out"
 
 
 def main() -> None:
@@ -67,120 +70,99 @@ def main() -> None:
     started = time.perf_counter()
     problems = load_problems(arguments.data)
     seeds = QUICK_SEEDS if arguments.quick else SEEDS
-    models = {"scav": scav_with(lambda _app: DEFAULT_PRIORS)}
-    if arguments.leave_out_app:
-        history = History(load_groups(arguments.data / "sia-sosp23"))
-        models["scav, app left out"] = scav_with(cache(history.priors_without))
-    tasks = [
-        Task(problem, objective, JOB_USD, told=told)
-        for problem in problems
-        for objective in OBJECTIVES
-        for told in COLD_STARTS
-    ]
-    judged = [judge(task, method, trial) for task in tasks for method, trial in trials(task, models, seeds)]
-    by_size = [
-        row
-        for job_usd in JOB_SIZES
-        for problem in problems
-        for told in COLD_STARTS
-        for row in priced(Task(problem, "cost", job_usd, told=told), models)
-    ]
+    history = History(load_groups(arguments.data / "sia-sosp23")) if arguments.leave_out_app else None
+    jobs = [Job.of(problem, JOB_USD, history) for problem in problems]
+    judged = [row for job in jobs for row in job.judged(seeds)]
+    by_size = [row for size in JOB_SIZES for problem in problems for row in Job.of(problem, size, history).priced()]
+    predicted = [row for job in jobs for row in job.predicted()]
     if arguments.json:
-        print(json.dumps({"rows": means(judged, ("method", "objective")), "by_job_size": sizes(by_size)}, indent=2))
+        step_time = means(predicted, ("method",), ("mape", "coverage90"))
+        result = {"rows": by_method(judged), "by_job_size": by_job_size(by_size), "step_time": step_time}
+        print(json.dumps(result, indent=2))
     else:
-        print(as_markdown(judged, by_size, arguments.by_app))
+        print(as_markdown(judged, by_size, by_app=arguments.by_app))
+        print(step_time_table(predicted))
     print(f"{len(problems)} applications, {time.perf_counter() - started:.0f} s", file=sys.stderr)
 
 
-def trials(task: Task, models: dict[str, StepModel], seeds: dict[str, int]) -> Iterator[tuple[str, Trial]]:
-    """Scav's, its parts taken away, and others with as many probes."""
-    own = {name: by_rule(task, model, MOST_PROBES, samples_by_model) for name, model in models.items()}
-    yield from own.items()
-    scav, measured = models["scav"], own["scav"].measured
-    probes = len(measured)
-    yield "scav without statistical term", by_rule(task, scav, MOST_PROBES, constant_samples)
-    yield "scav, bare minimum of the model", bare_minimum(task, scav, measured)
-    yield "forest", greedy(task, forest, probes, samples_by_model)
-    yield "Pollux", greedy(task, pollux, probes, samples_by_model)
-    yield "Ernest", greedy(task, ernest, probes, samples_by_model)
-    yield "Scavenger", greedy(task, scavenger, probes, scavenger_samples)
-    for seed in range(seeds["CherryPick"]):
-        yield "CherryPick", cherry_pick(task, probes, seed)
-    for seed in range(seeds["random"]):
-        yield "random", at_random(task, probes, seed)
+class Job(NamedTuple):
+    """One application whose best configuration costs `usd`, and what scav's commands know of it in each way."""
 
+    problem: Problem
+    whole: Problem
+    usd: float
+    ways: dict[str, tuple[Commands, Probed]]
 
-def priced(task: Task, models: dict[str, StepModel]) -> Iterator[dict]:
-    """The cheapest configuration of a job of this size, with the price of probes weighed and without."""
-    ways = {name: (task, by_rule(task, model, MOST_PROBES, samples_by_model)) for name, model in models.items()}
-    longer = task._replace(length=AS_SCAV_PROBE)
-    scav = models["scav"]
-    ways["scav, 450 steps and 60 s a probe"] = (longer, by_rule(longer, scav, MOST_PROBES, samples_by_model))
-    ways["scav, price ignored"] = (task, by_rule(task, scav, MOST_PROBES, samples_by_model, price_matters=False))
-    for method, (priced_task, trial) in ways.items():
-        yield judge(priced_task, method, trial) | {"job_usd": task.job_usd}
-
-
-def judge(task: Task, method: str, trial: Trial) -> dict:
-    return {
-        "method": method,
-        "objective": task.objective,
-        "app": task.problem.app,
-        "probes": len(trial.measured),
-        "regret": 100 * task.regret(trial),
-        "probe_share": 100 * task.probe_share(trial),
-    }
-
-
-def means(judged: list[dict], keys: tuple[str, ...]) -> list[dict]:
-    """Over the seeds of an application, then over applications."""
-    groups: dict[tuple, dict[str, list[dict]]] = defaultdict(lambda: defaultdict(list))
-    for row in judged:
-        groups[tuple(row[key] for key in keys)][row["app"]].append(row)
-    return [
-        dict(zip(keys, group, strict=True))
-        | {
-            column: statistics.fmean(statistics.fmean(row[column] for row in rows) for rows in apps.values())
-            for column in ("probes", "regret", "probe_share")
+    @classmethod
+    def of(cls, problem: Problem, usd: float, history: History | None) -> Job:
+        whole, scale = whole_nodes(problem), usd / float(problem.truth("cost").min())
+        commands = Commands(whole, scale)
+        ways = {
+            NO_PROBES: (commands, commands.without_probes()),
+            CAPPED: (commands, commands.with_probes(MAX_COST_USD)),
+            PROBES: (commands, commands.with_probes(math.inf)),
         }
-        for group, apps in groups.items()
-    ]
+        if history is not None:
+            others = Commands(whole, scale, history.priors_without(problem.app))
+            ways[LEFT_OUT] = (others, others.with_probes(math.inf))
+        return cls(problem, whole, usd, ways)
+
+    def judged(self, seeds: dict[str, int]) -> Iterator[dict]:
+        for objective in OBJECTIVES:
+            for method, (commands, probed) in self.ways.items():
+                yield self._row(method, objective, commands.choose(probed, objective), probed.probe_usd)
+            probed = self.ways[PROBES][1]
+            for method, trial in self._others(objective, seeds):
+                own = method in SEEDS
+                usd = self._task(objective).probe_share(trial) * self.usd if own else probed.probe_usd
+                yield self._row(method, objective, trial, usd)
+            best = int(np.argmin(self.whole.truth(objective)))
+            yield self._row("the best of whole nodes", objective, Trial([], best), 0.0)
+
+    def _others(self, objective: str, seeds: dict[str, int]) -> Iterator[tuple[str, Trial]]:
+        task, (commands, probed) = self._task(objective), self.ways[PROBES]
+        measured, own = probed.measured, commands.step_model(probed)
+        yield "scav without statistical term", bare_minimum(task, own, measured, constant_samples)
+        yield "forest", bare_minimum(task, forest, measured, samples_by_model)
+        yield "Pollux", bare_minimum(task, pollux, measured, samples_by_model)
+        yield "Ernest", bare_minimum(task, ernest, measured, samples_by_model)
+        yield "Scavenger", bare_minimum(task, scavenger, measured, scavenger_samples)
+        for seed in range(seeds["CherryPick"]):
+            yield "CherryPick", cherry_pick(task, len(measured), seed)
+        for seed in range(seeds["random"]):
+            yield "random", at_random(task, len(measured), seed)
+
+    def priced(self) -> Iterator[dict]:
+        """The cheapest configuration of a job of this size."""
+        for method, (commands, probed) in self.ways.items():
+            yield self._row(method, "cost", commands.choose(probed, "cost"), probed.probe_usd) | {"job_usd": self.usd}
+
+    def predicted(self) -> Iterator[dict]:
+        for method, (commands, probed) in self.ways.items():
+            yield {"method": method, "app": self.problem.app, **commands.score(probed)._asdict()}
+
+    def _task(self, objective: str) -> Task:
+        return Task(self.whole, objective, self.usd, length=AS_SCAV_PROBE)
+
+    def _row(self, method: str, objective: str, trial: Trial, probe_usd: float) -> dict:
+        truth = self.whole.truth(objective)[trial.chosen]
+        return {
+            "method": method,
+            "objective": objective,
+            "app": self.problem.app,
+            "probes": len(trial.measured),
+            "regret": 100 * float(truth / self.problem.truth(objective).min() - 1),
+            "probe_share": 100 * probe_usd / self.usd,
+        }
 
 
-def sizes(by_size: list[dict]) -> list[dict]:
-    rows = means(by_size, ("job_usd", "method"))
-    return [row | {"probe_share_plus_regret": row["probe_share"] + row["regret"]} for row in rows]
-
-
-def as_markdown(judged: list[dict], by_size: list[dict], by_app: bool) -> str:
-    lines = ["| method | objective | probes | regret % | probe_share % |", "|---|---|--:|--:|--:|"]
-    ordered = sorted(means(judged, ("method", "objective")), key=lambda row: OBJECTIVES.index(row["objective"]))
-    lines += [f"| {row['method']} | {row['objective']} | {_numbers(row)} |" for row in ordered]
-    lines += ["", "| job | method | probes | regret % | probe_share % | both % |", "|--:|---|--:|--:|--:|--:|"]
+def step_time_table(predicted: list[dict]) -> str:
+    lines = ["", "| step time of whole nodes that were not probed | error % | inside 90 % |", "|---|--:|--:|"]
     lines += [
-        f"| ${row['job_usd']:,.0f} | {row['method']} | {_numbers(row)} | {row['probe_share_plus_regret']:.1f} |"
-        for row in sizes(by_size)
+        f"| {row['method'].replace('scav plan', 'scav predict')} | {row['mape']:.1f} | {row['coverage90']:.0f} |"
+        for row in means(predicted, ("method",), ("mape", "coverage90"))
     ]
-    if by_app:
-        lines += [
-            "",
-            "| application | method | objective | probes | regret % | probe_share % |",
-            "|---|---|---|--:|--:|--:|",
-        ]
-        lines += [
-            f"| {row['app']} | {row['method']} | {row['objective']} | {_numbers(row)} |"
-            for row in means(judged, ("app", "method", "objective"))
-        ]
-        lines += ["", "| application | job | method | probes | regret % | probe_share % |", "|---|--:|---|--:|--:|--:|"]
-        lines += [
-            f"| {row['app']} | ${row['job_usd']:,.0f} | {row['method']} | {_numbers(row)} |"
-            for row in means(by_size, ("app", "job_usd", "method"))
-        ]
     return "\n".join(lines)
-
-
-def _numbers(row: dict) -> str:
-    return f"{row['probes']:.1f} | {row['regret']:.2f} | {row['probe_share']:.2f}"
 
 
 if __name__ == "__main__":

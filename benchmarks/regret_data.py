@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from next_probe import ProbeSpace
 from numpy.typing import NDArray
 from step_time_data import Group, load_groups
-
-from planner.probing.next_probe import ProbeSpace
 
 Floats = NDArray[np.float64]
 
 # The node types that can be rented, and what an hour of one costs.
 HOURLY_USD = {"aws": 3.912, "azure": 22.032, "dgx-ext": 32.773}
+STARTUP_SECONDS = 180.0  # of such a cluster; as short for every rule that is compared
 TARGET_SLACK = 0.005
 
 
@@ -60,6 +60,7 @@ class Problem:
             gpu_batch=self.column("gpu_batch"),
             hourly_usd=self.cluster_usd,
             measurable=np.ones(len(self.iterations), dtype=bool),
+            startup_seconds=STARTUP_SECONDS,
         )
 
     def values(self, objective: str, iterations: Floats | None = None) -> Floats:
@@ -97,18 +98,7 @@ def _problem(app: str, groups: list[Group], iterations: dict[int, float]) -> Pro
 
 def _within(group: Group, smallest: int, largest: int) -> Group:
     batch = group.workers * group.gpu_batch
-    rows = np.flatnonzero((batch >= smallest) & (batch <= largest))
-    return Group(
-        app=group.app,
-        cluster=group.cluster,
-        placement=group.placement[rows],
-        nodes=group.nodes[rows],
-        workers=group.workers[rows],
-        most_per_node=group.most_per_node[rows],
-        gpu_batch=group.gpu_batch[rows],
-        step_seconds=group.step_seconds[rows],
-        sync_seconds=group.sync_seconds[rows],
-    )
+    return group.at((batch >= smallest) & (batch <= largest))
 
 
 def iterations_to_target(folder: Path) -> dict[int, float]:

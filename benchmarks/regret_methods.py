@@ -1,7 +1,8 @@
-"""Ways to choose a configuration after a number of probes: scav's rule, and what others do.
+"""Ways to choose a configuration after a number of probes: a rule of one probe at a time, and what others do.
 
-The forest and the forms of Pollux, Ernest and Scavenger get scav's start plan, go on to what they predict best, and
-take the best measured: that is kinder to them than a bare minimum over their predictions.
+Beside that rule, the forest and the forms of Pollux, Ernest and Scavenger get its start plan, go on to what they
+predict best, and take the best measured (`greedy`). Beside scav's commands they get the same probes and take what they
+predict best (`bare_minimum`), as `scav plan` does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from next_probe import Belief, price_usd, probe_and_choose, start_plan
 from numpy.typing import NDArray
 from regret_data import Problem
 from scipy.optimize import nnls
@@ -22,7 +24,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from step_time_baselines import fitted_form
 
 from planner.models.convergence.model import ConvergenceModel
-from planner.probing.next_probe import Belief, price_usd, probe_and_choose, start_plan
+from planner.probing.probe_plan import SECONDS_BESIDE_STEPS, STEPS_PER_BATCH
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +46,7 @@ class ProbeLength(NamedTuple):
 
 
 SHORT = ProbeLength(50)  # ten to warm up, forty to time
-AS_SCAV_PROBE = ProbeLength(450, 60.0)  # as planner/probe_clusters.py counts: also gradient noise and checkpoint
+AS_SCAV_PROBE = ProbeLength(STEPS_PER_BATCH, SECONDS_BESIDE_STEPS)  # also gradient noise and a checkpoint
 
 
 class Trial(NamedTuple):
@@ -124,10 +126,10 @@ def by_rule(
     return Trial(list(outcome.measured), outcome.chosen)
 
 
-def bare_minimum(task: Task, model: StepModel, measured: Sequence[int]) -> Trial:
+def bare_minimum(task: Task, model: StepModel, measured: Sequence[int], samples: Callable[[Problem], Floats]) -> Trial:
     """What the model likes best after these probes, measured or not."""
     log_step, _ = model(task.problem, sorted(measured))
-    values = task.problem.values(task.objective, samples_by_model(task.problem) / task.problem.global_batch)
+    values = task.problem.values(task.objective, samples(task.problem) / task.problem.global_batch)
     return Trial(list(measured), int(np.argmin(log_step + np.log(values))))
 
 

@@ -21,9 +21,8 @@ from spot_data import load_traces
 from spot_forecasts import forecast_rows
 from spot_gangs import gang_rows
 from spot_policies import policy_rows
+from spot_pooling import pooled_process
 from spot_speed import speed_rows
-
-from planner.spot.rates.pooling import pooled_process
 
 SHORTEST_POOLED_HOURS = 100.0
 SECTIONS = {
@@ -31,7 +30,7 @@ SECTIONS = {
         "rows",
         "trace model runs p50_error finished_error mean_error covered90 width mean_width bias",
     ),
-    "A gang: simulated over replayed": (
+    "A gang: simulated over replayed (no command uses this yet)": (
         "gangs",
         "trace gang model replay_p50_hours replay_p95_hours p50_over_replay p95_over_replay",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import InputError
@@ -25,3 +26,9 @@ def load_traces(data: Path) -> list[Trace]:
         except InputError as error:
             print(f"left out: {error}", file=sys.stderr)
     return found
+
+
+def cut_off(trace: Trace, hours: float) -> Trace:
+    """What was known of it by then."""
+    ticks = slice(0, round(hours * 3600 / trace.tick_seconds))
+    return replace(trace, counts=trace.counts[ticks], prices=None if trace.prices is None else trace.prices[ticks])

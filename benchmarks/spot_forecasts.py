@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from spot_data import cut_off
+from spot_pooling import pooled_process
 
 from planner.columns import Z95
 from planner.inputs.traces import Trace
 from planner.spot.rates.history import MEMORY, Memory, process_from_trace
-from planner.spot.rates.pooling import pooled_process
 from planner.spot.rates.process import SpotProcess
 from planner.spot.runs.monte_carlo import simulate
 from planner.spot.runs.replay import replay
-from planner.spot.runs.stretches import Start
 from planner.spot.runs.work import SpotWork
 
 WORK = SpotWork(work_hours=24.0, interval_hours=0.25, restart_hours=0.1)
@@ -76,18 +76,18 @@ def score(trace: Trace, forecaster: Forecaster, starts: np.ndarray) -> Score:
 
 
 def rolling(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> Forecaster:
-    """Knows the last seven days and whether capacity is there now."""
+    """Knows the last seven days, as `scav plan --spot-history` does; not what is there at the moment of the start."""
 
     def forecast(trace: Trace, start: float) -> Forecast:
         more = {} if prior is None else {"prior": prior}
         process = process_from_trace(trace, until_hours=start, memory=memory, history_hours=ROLLING_HOURS, **more)
-        return _quantiles(process, Start.met(trace.stretches(), start), start)
+        return _quantiles(process, start)
 
     return forecast
 
 
 def first_half(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> Forecaster:
-    """Knows the first half only, however long ago it was, and not what is there now."""
+    """Knows the first half only, however long ago it was."""
 
     def forecast(trace: Trace, start: float) -> Forecast:
         more = {} if prior is None else {"prior": prior}
@@ -95,7 +95,7 @@ def first_half(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> For
         process = process_from_trace(
             trace, until_hours=half, age_hours=start - half, memory=memory, history_hours=half, **more
         )
-        return _quantiles(process, None, start)
+        return _quantiles(process, start)
 
     return forecast
 
@@ -115,7 +115,7 @@ def without(traces: Sequence[Trace]) -> Callable[[Trace], SpotProcess]:
 def other_zones(traces: Sequence[Trace]) -> Forecaster:
     """Knows every trace but this one."""
     pool = without(traces)
-    return lambda trace, start: _quantiles(pool(trace), None, start)
+    return lambda trace, start: _quantiles(pool(trace), start)
 
 
 def rolling_without(traces: Sequence[Trace]) -> Forecaster:
@@ -126,7 +126,7 @@ def rolling_without(traces: Sequence[Trace]) -> Forecaster:
 
 def closed_form(trace: Trace, _: float) -> Forecast:
     """W (1 + lambda (R + C/2)) / availability of the first half; exponential up- and down-times give the interval."""
-    runs = trace.between(0, trace.hours / 2).runs()
+    runs = cut_off(trace, trace.hours / 2).stretches()
     lengths = runs.end_hours - runs.begin_hours
     up, down = lengths[runs.up], lengths[~runs.up]
     if not len(up) or not len(down):
@@ -137,8 +137,8 @@ def closed_form(trace: Trace, _: float) -> Forecast:
     return max(mean - Z95 * spread, busy), mean, mean + Z95 * spread
 
 
-def _quantiles(process: SpotProcess, known: Start | None, start: float) -> Forecast:
-    hours = simulate(WORK, process, RUNS, seed=round(start), start=known).hours
+def _quantiles(process: SpotProcess, start: float) -> Forecast:
+    hours = simulate(WORK, process, RUNS, seed=round(start)).hours
     low, middle, high = np.quantile(hours, [0.05, 0.5, 0.95])
     return float(low), float(middle), float(high)
 

@@ -1,4 +1,7 @@
-"""A whole gang of nodes: the chain on their count against the assumption that nodes are lost one by one."""
+"""A whole gang of nodes: the chain on their count against the assumption that nodes are lost one by one.
+
+No command uses the chain yet: plans scale the rates of a gang that is there as a whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from gang import IndependentNodes, gang_chain
+from gang_runs import gang_hours
 
 from planner.inputs.traces import Trace
-from planner.spot.rates.gang import IndependentNodes, gang_chain
-from planner.spot.runs.gangs import gang_hours
 from planner.spot.runs.work import SpotWork
 
 WORK = SpotWork(work_hours=24.0, interval_hours=0.25, restart_hours=0.1)

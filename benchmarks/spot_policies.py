@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from spot_pooling import pooled_process
 
 from planner.inputs.traces import Trace
-from planner.spot.deadline.baselines import greedy, on_demand_only, uniform_progress
+from planner.spot.deadline.baselines import greedy, uniform_progress
 from planner.spot.deadline.dynamic_program import solve
 from planner.spot.deadline.omniscient import omniscient_cost
 from planner.spot.deadline.table import PolicyTable, decide_each
-from planner.spot.deadline.world import Policy, PolicyOutcome, World, act
+from planner.spot.deadline.world import ON_DEMAND, Moment, Policy, PolicyOutcome, World, act
 from planner.spot.rates.history import process_from_trace
-from planner.spot.rates.pooling import pooled_process
 
 WORLD = World(work_hours=24.0, spot_share=0.4)
 DEADLINE_FACTORS = (1.2, 1.5, 2.0)
 LONGEST_HOURS = WORLD.work_hours * max(DEADLINE_FACTORS)
 WINDOWS = 48  # starts per trace, spread over its second half
-ON_DEMAND, GREEDY, UNIFORM = "all on-demand", "greedy", "uniform progress"
+ALL_ON_DEMAND, GREEDY, UNIFORM = "all on-demand", "greedy", "uniform progress"
 SCAV, OTHERS = "scav", "scav, other zones only"
 
 
@@ -63,7 +63,7 @@ def windows_of(trace: Trace) -> Windows | None:
     up, length = trace.stepped(WORLD.step_hours), round(LONGEST_HOURS / WORLD.step_hours)
     first = np.round(starts / WORLD.step_hours).astype(np.int64)
     runs = trace.stretches()
-    ages = np.array([start - runs.begin_hours[runs.at(start)] for start in starts])
+    ages = starts - runs.begin_hours[np.minimum(np.searchsorted(runs.end_hours, starts, "right"), len(runs.up) - 1)]
     rows = np.minimum(first[:, None] + np.arange(length), len(up) - 1)
     return Windows(starts, up[rows], ages, _prices(trace, rows))
 
@@ -90,13 +90,17 @@ def _tables(trace: Trace, windows: Windows, others: Sequence[Trace]) -> dict[str
 
 def _policies(tables: dict[str, tuple[list[PolicyTable], np.ndarray]], deadline: float) -> dict[str, Policy]:
     policies: dict[str, Policy] = {
-        ON_DEMAND: on_demand_only,
+        ALL_ON_DEMAND: on_demand_only,
         GREEDY: greedy(WORLD),
         UNIFORM: uniform_progress(WORLD, deadline),
     }
     for name, (choices, which) in tables.items():
         policies[name] = lambda moment, choices=choices, which=which: decide_each(choices, which, moment)
     return policies
+
+
+def on_demand_only(moment: Moment) -> np.ndarray:
+    return np.full(len(moment.work_left), ON_DEMAND)
 
 
 def _row(name: str, factor: float, trace: str, outcome: PolicyOutcome, limit: np.ndarray) -> dict[str, object]:

@@ -1,11 +1,13 @@
 """How far predicted step times are from measured ones, split by split, beside simpler models in the same run.
 
-Reads `sia-sosp23/` and `llm-foundry-tput/` below --data; splits A to I and P are those of the data's README, over every
-application found there. Prints Markdown tables, or one JSON object with --json: mean absolute percentage error and
-coverage of nominal 90 % intervals, means over the groups of an application and a cluster.
+Reads `sia-sosp23/` below --data; splits A to I and P are those of the data's README, over every application found
+there. Prints Markdown tables, or one JSON object with --json: mean absolute percentage error and coverage of nominal
+90 % intervals, means over the groups of an application and a cluster.
 
-scav is fitted to the fit rows of one group at a time. Exception, as the split asks: in G it also gets the other
-applications' measurements on the same cluster (`G without history` is the same without them).
+scav is the model that `scav predict` and `scav plan` fit to a probed instance type (planner/models/step_time/
+node_type.py), fitted to the fit rows of one group at a time. Exception, as the split asks: in G it also gets the other
+applications' measurements on the same cluster, as `--history` gives them (`G without history` is the same without
+them). Commands know more than this and ask for less: their priors begin at data sheets, and their nodes are whole.
 
 What the scav column owes to the data: its priors, its few other constants (sizes of errors, reaches of the Gaussian
 process, when the forest joins), the factor for pairs of nodes and the probe plan of P were chosen by looking at these
@@ -25,18 +27,17 @@ from typing import NamedTuple
 
 import numpy as np
 import step_time_baselines as baselines
-import step_time_llm as llm
 from step_time_data import SPLITS, Group, folds, load_groups
+from step_time_priors import VAGUE_PRIORS, population_priors
 
 from planner.columns import Z95, Floats, Ints
-from planner.models.step_time.node_type import fit_node_type
-from planner.models.step_time.pooling import pooled_priors, population_priors
+from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
+from planner.models.step_time.pooling import pooled_priors
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, VAGUE_PRIORS, Prior
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
 
 WITHOUT_HISTORY = "G without history"
-LLM = "llm"
 Priors = Sequence[Prior]
 Model = Callable[[Group, Ints, Ints, str], tuple[Floats, Floats]]
 
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--leave-out-app", action="store_true", help="also with each application's priors from others")
-    parser.add_argument("--split", nargs="+", choices=[*SPLITS, LLM], default=[*SPLITS, LLM])
+    parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS)
     parser.add_argument("--detail", action="store_true", help="also scav's error for every group")
     arguments = parser.parse_args()
     groups = load_groups(arguments.data / "sia-sosp23")
@@ -61,8 +62,6 @@ def main() -> None:
     models: dict[str, Model] = {"scav": history.scav(lambda _app: DEFAULT_PRIORS), "physical": history.physical}
     models |= {name: baseline(name) for name in ("forest", "pollux", "ring", "ring+forest")}
     scores = score(groups, models, arguments.split, detail=arguments.detail)
-    if LLM in arguments.split:
-        scores += [Score(LLM, *row) for row in llm.scores(arguments.data / "llm-foundry-tput")]
     left_out: list[Score] = []
     if arguments.leave_out_app:
         others = {"scav, app left out": history.scav(history.priors_without)}
@@ -125,18 +124,22 @@ def measured(group: Group, rows: Ints) -> MeasuredRows:
 
 
 def placements(group: Group, rows: Ints) -> Placements:
-    return Placements.of(
+    return Placements(
         nodes=group.nodes[rows],
         workers=group.workers[rows],
         most_per_node=group.most_per_node[rows],
         gpu_batch=group.gpu_batch[rows],
+        accumulation_steps=np.ones_like(rows),
     )
 
 
+def fit_node_type(rows: MeasuredRows, priors: Priors) -> NodeTypeModel:
+    """A single node type, of which nothing is known but its measurements."""
+    return fit_node_types({"": rows}, {"": priors}, {"": np.zeros(0)})[""]
+
+
 def score(groups: Sequence[Group], models: dict[str, Model], splits: Sequence[str], *, detail: bool) -> list[Score]:
-    labels = [
-        label for split in splits if split != LLM for label in ((split, WITHOUT_HISTORY) if split == "G" else (split,))
-    ]
+    labels = [label for split in splits for label in ((split, WITHOUT_HISTORY) if split == "G" else (split,))]
     scores = []
     for label in labels:
         for name, model in models.items():

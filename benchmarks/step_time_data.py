@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,10 @@ class Group:
 
     def __len__(self) -> int:
         return len(self.step_seconds)
+
+    def at(self, rows: NDArray[np.bool_]) -> Group:
+        columns = ("placement", "nodes", "workers", "most_per_node", "gpu_batch", "step_seconds", "sync_seconds")
+        return replace(self, **{column: getattr(self, column)[rows] for column in columns})
 
 
 @dataclass(frozen=True, slots=True)

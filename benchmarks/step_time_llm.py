@@ -1,16 +1,21 @@
-"""Large language models: fitted to runs on at most 32 GPUs, judged by those on more."""
+"""Language models on more than 32 GPUs, from runs of many models on at most 32. No command does this yet.
+
+Reads `llm-foundry-tput/` below --data. Prints a Markdown table, or JSON with --json.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
+from across_jobs import fit_across_jobs
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 
 from planner.columns import Z95
-from planner.models.step_time.across_jobs import fit_across_jobs
 
 Floats = NDArray[np.float64]
 
@@ -20,6 +25,19 @@ TREES = 300
 # process ignores the number of GPUs, since sharded data parallelism keeps the work of each; the forest sees it. Of
 # fifteen settings tried, this one errs least when single fit rows are left out (not the one that errs least above).
 REACH = 2.5 * np.array([3.0, 2.0, np.inf, 4.0, 2.0, 1.0, 1.0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = scores(arguments.data / "llm-foundry-tput")
+    if arguments.json:
+        print(json.dumps({"rows": [dict(zip(("model", "mape", "coverage90"), row, strict=True)) for row in rows]}))
+        return
+    lines = ["| model | error % | inside 90 % |", "|---|--:|--:|"]
+    print("\n".join(lines + [f"| {name} | {mape:.1f} | {inside:.0f} |" for name, mape, inside in rows]))
 
 
 def scores(folder: Path) -> list[tuple[str, float, float]]:
@@ -37,7 +55,7 @@ def scores(folder: Path) -> list[tuple[str, float, float]]:
     found, sd = fit_across_jobs(inputs[few], ratio[few], REACH).predict(inputs[~few])
     constant = float(np.median(ratio[few]))
     half = float(np.quantile(np.abs(ratio[few] - constant), 0.9))
-    result = [("scav", found - ratio[~few], Z95 * sd), ("constant MFU", constant - ratio[~few], half)]
+    result = [("across jobs", found - ratio[~few], Z95 * sd), ("constant MFU", constant - ratio[~few], half)]
     for name, base in (("forest", np.zeros_like(law)), ("MFU+forest", law)):
         trees = RandomForestRegressor(TREES, oob_score=True, random_state=0).fit(inputs[few], (log_step - base)[few])
         half = float(np.quantile(np.abs(trees.oob_prediction_ - (log_step - base)[few]), 0.9))
@@ -61,3 +79,7 @@ def features(rows: list[dict[str, str]]) -> Floats:
 
 def column(rows: list[dict[str, str]], name: str) -> Floats:
     return np.array([float(row[name]) for row in rows])
+
+
+if __name__ == "__main__":
+    main()

@@ -23,9 +23,6 @@ class Quantiles(NamedTuple):
     p50: float
     p95: float
 
-    def scaled(self, factor: float) -> Quantiles:
-        return Quantiles(*(factor * value for value in self))
-
     def probability_at_most(self, limit: float) -> float:
         low, middle, high = (np.array([value]) for value in self)
         row = Prediction(p05=low, p50=middle, p95=high, extrapolated=np.array([False]))

@@ -5,6 +5,7 @@ ScavError                 exit 1
 ├── AwsFailed             exit 1   AWS refuses, or cannot be reached
 ├── Interrupted           exit 128 + signal   Ctrl-C, SIGTERM or SIGHUP while probing; nothing is left running
 ├── OutOfMemory           exit 1   a probe's batch size does not fit the memory; a smaller one may
+├── ScriptFailed          exit 1   a training script ended by itself: the last lines that it wrote, then our sentence
 ├── NoFeasiblePlan        exit 3   nothing in the catalogue meets the constraints
 ├── GuardrailExceeded     exit 4   a plan is dearer or slower than the pipeline allows, or not what scav planned
 ├── StaleWorkspace        exit 5   rendered files do not follow from their inputs any more
@@ -15,12 +16,14 @@ ScavError                 exit 1
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 
 class ScavError(Exception):
     """Shown as one line on stderr by the command line, nowhere else."""
 
     exit_code: int = 1
+    said_before: str = ""  # lines of another program, shown as they are before ours
 
 
 class InputError(ScavError):
@@ -41,6 +44,14 @@ class OutOfMemory(ScavError):
 
     def __init__(self, message: str, *, gpu_batch: int):
         self.gpu_batch = gpu_batch
+        super().__init__(message)
+
+
+class ScriptFailed(ScavError):
+    """Nobody explains a script's mistake better than the script."""
+
+    def __init__(self, message: str, *, said: str):
+        self.said_before = said
         super().__init__(message)
 
 
@@ -91,3 +102,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+_LOOK_ALIKE = str.maketrans("lio", "110")  # us-east-l
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """A clause to end an error with, empty if nothing known is close."""
+    import difflib  # only once something is wrong
+
+    by_lower_case = {name.lower(): name for name in known}
+    start = text[:80].lower()
+    looks_alike = [name for name in by_lower_case if name.translate(_LOOK_ALIKE) == start.translate(_LOOK_ALIKE)]
+    begun = looks_alike or [name for name in by_lower_case if start and name.startswith(start)]
+    nearest = begun[:3] or difflib.get_close_matches(start, by_lower_case, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(by_lower_case[name] for name in nearest)}?" if nearest else ""

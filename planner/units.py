@@ -12,6 +12,7 @@ _NUMBER = r"(-?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?|-?\.\d+)"
 _QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z]*)\s*", re.ASCII)
 _DURATION_PART = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z]+)\s*", re.ASCII)
 _MONEY = re.compile(rf"\s*(?:\$\s*{_NUMBER}|{_NUMBER}\s*(?:USD|usd)?)\s*", re.ASCII)
+_DASHED_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-|–|:|to)\s*(\d{1,12})\s*", re.ASCII)
 _RANGE = re.compile(r"\s*(\S*?)\s*\.\.\s*(\S*?)\s*", re.ASCII)
 
 _SMALLEST, _LARGEST = 1e-9, 1e30  # far outside any real quantity, far inside what overflows when two are multiplied
@@ -73,6 +74,8 @@ def parse_flop(value: object) -> float:
 
 def parse_count_range(value: object) -> tuple[int, int]:
     """`1..16`, or `8` for exactly eight."""
+    if dashed := _DASHED_RANGE.fullmatch(_text(value)):
+        raise ValueError(f"{_shown(value)} is not a range; write {dashed[1]}..{dashed[2]}")
     match = _RANGE.fullmatch(_text(value))
     first, last = (match[1], match[2]) if match else (value, value)
     if first == "" or last == "":
@@ -81,6 +84,11 @@ def parse_count_range(value: object) -> tuple[int, int]:
     if low > high:
         raise ValueError(f"{_shown(value)} has its minimum above its maximum; write {high}..{low}")
     return low, high
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def format_usd(usd: float) -> str:

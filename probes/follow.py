@@ -1,7 +1,9 @@
 """`python -m probes.follow ./train --args`: measure any program that says how long its steps took.
 
-The program appends a JSON object per step to the file named by SCAV_PROBE_STEPS: {"step_seconds": 0.21}, and if it
-knows, "exposed_sync_seconds" and "data_wait_seconds". It is ended when there are enough of them. No torch needed.
+The program appends a JSON object per step to the file named by SCAV_PROBE_STEPS: {"step_seconds": 0.21, "samples": 64},
+and if it knows, "exposed_sync_seconds" and "data_wait_seconds". "samples" are those of the whole step, over all that
+work on it: SCAV_GLOBAL_BATCH, if the program does what it is asked. It is ended when there are enough of them, or when
+its steps are not what was asked for. No torch needed.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from probes.settings import Settings
+from probes.settings import OTHER_BATCH, Settings
 from probes.windows import WARM_UP_STEPS, summarize
 
 _POLL_SECONDS = 0.1
@@ -33,19 +36,44 @@ def main(command: list[str]) -> int:
         process = subprocess.Popen(command, env={**os.environ, "SCAV_PROBE_STEPS": str(file)})
         first_step = None
         try:
-            while len(steps := read_steps(file)) < needed and process.poll() is None:
+            while not _is_enough(steps := read_steps(file), needed, settings) and process.poll() is None:
                 first_step = first_step or (time.time() if steps else None)
                 time.sleep(_POLL_SECONDS)
             steps = read_steps(file)
         finally:
             _end(process)
-    if len(steps) < needed:
+    if reason := _fault(steps, settings):
+        record: dict[str, Any] = {"outcome": OTHER_BATCH, "reason": reason}
+    elif len(steps) < needed:
         reason = f"the program ended after {len(steps)} steps of {needed}"
-        record: dict[str, Any] = {"outcome": "too_few_steps", "reason": reason}
+        record = {"outcome": "too_few_steps", "reason": reason}
     else:
         record = _record(steps[WARM_UP_STEPS:needed], settings, (first_step or time.time()) - started)
     settings.output.write_text(json.dumps(record) + "\n", encoding="utf-8")
     return 0
+
+
+def _is_enough(steps: list[dict[str, float]], needed: int, settings: Settings) -> bool:
+    return len(steps) >= needed or _fault(steps, settings) is not None
+
+
+def _fault(steps: list[dict[str, float]], settings: Settings) -> str | None:
+    """After the warm-up, one line on steps that are not what was asked for."""
+    sizes = [step.get("samples") for step in steps[:WARM_UP_STEPS]]
+    if len(sizes) < WARM_UP_STEPS or settings.samples_are_stated:
+        return None
+    if None in sizes:
+        ways = 'write {"step_seconds": 0.21, "samples": 64}, or say --samples-per-step'
+        return f"the program does not say how many samples its steps take: {ways}"
+    asked, (seen, _) = _asked_samples(settings), Counter(sizes).most_common(1)[0]
+    if 2 * sizes.count(asked) >= len(sizes):
+        return None
+    ways = "hand the batch over with {gpu_batch} or {global_batch} in the command, or as SCAV_GLOBAL_BATCH"
+    return f"the program took {seen:,} samples per step, asked for {asked:,}: {ways}"
+
+
+def _asked_samples(settings: Settings) -> int:
+    return int(os.environ.get("SCAV_GLOBAL_BATCH", settings.gpu_batch * settings.accumulation_steps))
 
 
 def read_steps(file: Path) -> list[dict[str, float]]:
@@ -62,9 +90,12 @@ def _record(steps: list[dict[str, float]], settings: Settings, startup_seconds: 
     record: dict[str, Any] = {
         "outcome": "measured",
         "nodes": 1,
-        "gpus_per_node": max(int(os.environ.get("SCAV_GLOBAL_BATCH", per_worker)) // per_worker, 1),
+        "gpus_per_node": max(_asked_samples(settings) // per_worker, 1),
         "gpu_batch": settings.gpu_batch,
         "accumulation_steps": settings.accumulation_steps,
+        "asked_gpu_batch": settings.gpu_batch,
+        "asked_accumulation_steps": settings.accumulation_steps,
+        "batch_source": "stated",
         "step_seconds": summary.p50,
         "step_seconds_p90": summary.p90,
         "window_variation": summary.variation,

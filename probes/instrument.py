@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -16,6 +17,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader
 
 from probes.cluster import Place, join
+from probes.counting import BackwardWatch, SampleCounter, watch_backward
 
 
 class Instrument:
@@ -23,6 +25,7 @@ class Instrument:
 
     def __init__(self, place: Place, before_step: Callable[[], None], after_step: Callable[[], None]) -> None:
         self.place = place
+        self.counter = SampleCounter()
         self.optimizer: Optimizer | None = None
         self.model: torch.nn.Module | None = None
         self.parallel: DistributedDataParallel | None = None
@@ -32,7 +35,7 @@ class Instrument:
     def install(self) -> None:
         register_optimizer_step_pre_hook(self._step_begins)
         register_optimizer_step_post_hook(self._step_ends)
-        _watch_first_call(self._model_is_called)
+        _watch_calls(self, watch_backward(self.counter))
         _time_data_loading(self)
 
     def synchronize_gradients(self, wanted: bool) -> None:
@@ -44,10 +47,10 @@ class Instrument:
         groups = self.optimizer.param_groups if self.optimizer else []
         return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
-    def _model_is_called(self, module: torch.nn.Module) -> bool:
-        """Whether this is the model that is trained; with several processes it is then spread over them."""
-        if not module.training or not any(parameter.requires_grad for parameter in module.parameters()):
-            return False
+    def model_is_called(self, module: torch.nn.Module) -> None:
+        """The first that is trained is the model; with several processes it is then spread over them."""
+        if self.model is not None:
+            return
         if isinstance(module, DistributedDataParallel):
             self.parallel, self.model = module, module.module
         else:
@@ -55,7 +58,6 @@ class Instrument:
             join(self.place)
             if self.place.world_size > 1:
                 self.parallel = _route_through_ddp(module, self.place)
-        return True
 
     def _step_begins(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self.optimizer = self.optimizer or optimizer
@@ -63,23 +65,40 @@ class Instrument:
             self._before_step()
 
     def _step_ends(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        if optimizer is self.optimizer:
+        last = self.counter.last
+        self.counter.end_step()
+        if optimizer is not self.optimizer:
+            self.counter.last = last  # the work of another optimizer is no part of this one's step
+        else:
             self._after_step()
 
 
-def _watch_first_call(is_the_model: Callable[[torch.nn.Module], bool]) -> None:
-    """Until the model is found, look at every module that is called; afterwards calls cost what they always did."""
+def _watch_calls(instrument: Instrument, backward: BackwardWatch) -> None:
+    """Tells of the outermost modules that are trained; what they call in turn costs what it always did."""
     original = torch.nn.Module.__call__
+    trained: WeakSet[torch.nn.Module] = WeakSet()
 
     def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or backward.running or not _is_trained(module, trained):
+            return original(module, *args, **kwargs)
         torch.nn.Module.__call__ = original  # type: ignore[method-assign]  # its parts are not the model
-        found = is_the_model(module)
-        result = module(*args, **kwargs)
-        if not found:
+        try:
+            instrument.model_is_called(module)
+            instrument.counter.called(module, [*args, *kwargs.values()])
+            return module(*args, **kwargs)
+        finally:
             torch.nn.Module.__call__ = watched  # type: ignore[method-assign]
-        return result
 
     torch.nn.Module.__call__ = watched  # type: ignore[method-assign]
+
+
+def _is_trained(module: torch.nn.Module, trained: WeakSet[torch.nn.Module]) -> bool:
+    """In training mode, with gradients, and with something to learn: losses, teachers and tests are not."""
+    if not (module.training and torch.is_grad_enabled()):
+        return False
+    if module not in trained and any(parameter.requires_grad for parameter in module.parameters()):
+        trained.add(module)
+    return module in trained
 
 
 def _route_through_ddp(module: torch.nn.Module, place: Place) -> DistributedDataParallel:

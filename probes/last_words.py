@@ -5,11 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _LAST_LINES = 5
+_MOST_LINES = 15
 _OF_TORCHRUN = ("torch/distributed", "torch.distributed.elastic")
+_REPORT_BEGINS = "failed (exitcode:"  # of torchrun, which follows what the script said with a traceback of its own
 
 
 def last_words(lines: Iterable[str]) -> str:
-    """The script's own, which name its mistake; torchrun's report after them does not."""
-    own = [line.strip() for line in lines if line.strip() and not any(part in line for part in _OF_TORCHRUN)]
+    """On one line. The script's own, which name its mistake; torchrun's report after them does not."""
+    own = [line.strip() for line in _own(lines)]
     errors = [line for line in own if "Error" in line and "ChildFailedError" not in line]
     return " | ".join(errors[-1:] or own[-_LAST_LINES:])
+
+
+def last_lines(lines: Iterable[str]) -> list[str]:
+    """As they are, from argparse's usage on where there is one. Processes that failed alike are heard once."""
+    own = list(dict.fromkeys(_own(lines)))
+    usages = [number for number, line in enumerate(own) if line.startswith("usage:")]
+    return own[usages[-1] :][:_MOST_LINES] if usages else own[-_MOST_LINES:]
+
+
+def _own(lines: Iterable[str]) -> Iterable[str]:
+    """Without torchrun's report, which ends with its second line of equals signs; another node's log may follow."""
+    rules_left = 0
+    for line in lines:
+        of_torchrun = any(part in line for part in _OF_TORCHRUN)
+        if of_torchrun and _REPORT_BEGINS in line:
+            rules_left = 2
+        elif rules_left:
+            rules_left -= bool(line.strip()) and not line.strip("= \n")
+        elif line.strip() and not of_torchrun:
+            yield line.rstrip()

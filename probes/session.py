@@ -3,6 +3,8 @@
 Warm-up, then windows of steps in turn with and without communication (A B A B: a busy minute hits both), then the
 gradient noise at parameters that stand still, then what needs no steps: all-reduce, checkpoint, memory. Then the
 script is ended: what it would train further is of no interest.
+
+A script whose steps are not what was asked for is ended after the warm-up, and nothing is measured.
 """
 
 from __future__ import annotations
@@ -11,19 +13,21 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
-from probes import after_steps, cluster, windows
+from probes import after_steps, batch_check, cluster, windows
+from probes.counting import StepCount
 from probes.instrument import Instrument
-from probes.noise import GradientCollector, NoiseEstimate, estimate
-from probes.settings import Settings
+from probes.noise import LEAST_GROUP, GradientCollector, NoiseEstimate, estimate
+from probes.settings import OTHER_BATCH, Settings
 
 LONGEST_WARM_UP = 3 * windows.WARM_UP_STEPS
 MOST_NOISE_GROUPS = 64
 LEAST_NOISE_GROUPS = 8
+MOST_NOISE_STEPS = 2 * MOST_NOISE_GROUPS * LEAST_GROUP  # though half of the steps are of another size
 NOISE_COPIES = 4  # of the parameters in fp32: as they were, a gradient, the sum of gradients, their mean
 
 
@@ -62,6 +66,9 @@ class Session:
         self.startup_seconds: float | None = None
         self.steps = 0
         self.peak_memory_bytes = 0
+        self.asked = StepCount(settings.gpu_batch * settings.accumulation_steps, settings.accumulation_steps)
+        self._counts: list[StepCount] = []  # of the warm-up, then of the timed steps
+        self._noise_steps = 0
         self._phase = "warm-up"
         self._clock = 0.0
         self._window: list[float] = []
@@ -72,26 +79,40 @@ class Session:
         self._frozen: list[torch.Tensor] = []
 
     def before_step(self) -> None:
-        if self._collector is not None:
+        if self._collector is None:
+            return
+        as_asked = self._of_step(self.instrument.counter.of_gradient()) == self.asked or self.steps_are_marked
+        (other_size,) = cluster.any_of([not as_asked], self.place)
+        if not other_size:
             self._collector.take()
 
     def after_optimizer_step(self) -> None:
         if not self.steps_are_marked:
-            self.after_step()
+            self.after_step(self.instrument.counter.last)
 
-    def after_step(self) -> None:
+    def after_marked_step(self, samples: int | None) -> None:
+        """The script says what a step is, so only the script knows what it took."""
+        self.after_step(StepCount(samples, self.asked.micro_steps))
+
+    def after_step(self, count: StepCount) -> None:
         cluster.wait_for_device()
         now = time.perf_counter()
         self.steps += 1
         if self.startup_seconds is None:
             self.startup_seconds = time.time() - self.started
         else:
-            self._advance(now - self._clock)
+            self._advance(now - self._clock, self._of_step(count))
         self._clock = time.perf_counter()
 
-    def _advance(self, seconds: float) -> None:
+    def _of_step(self, count: StepCount) -> StepCount:
+        return self.asked if self.settings.samples_are_stated else count
+
+    def _advance(self, seconds: float, count: StepCount) -> None:
         if self._phase == "warm-up":
             self._warm_up.append(seconds)
+            self._counts.append(count)
+            if len(self._counts) == batch_check.EARLY_STEPS:
+                self._refuse_other_batches(early=True)
             if len(self._warm_up) % windows.WARM_UP_STEPS == 0:
                 (cold,) = cluster.any_of([not windows.is_warm(self._warm_up)], self.place)
                 if not cold or len(self._warm_up) >= LONGEST_WARM_UP:
@@ -99,21 +120,29 @@ class Session:
         elif self._phase == "timing":
             self._window.append(seconds)
             self._waits.append(self.instrument.data_wait_seconds)
+            self._counts.append(count)
             self.instrument.data_wait_seconds = 0.0
             if len(self._window) == self.settings.window_steps:
                 self._end_window()
         elif self._collector is not None:
             self._continue_noise(self._collector)
 
+    def _refuse_other_batches(self, *, early: bool = False) -> None:
+        reason = batch_check.fault(self._counts, self.asked, self.place, early=early)
+        if reason is not None:
+            self._leave({"outcome": OTHER_BATCH, "reason": reason})
+
     def _begin_timing(self) -> None:
-        self._phase = "timing"
+        self._refuse_other_batches()
+        self._phase, self._counts = "timing", []
         self.instrument.data_wait_seconds = 0.0
         self.instrument.synchronize_gradients(True)
 
     def _end_window(self) -> None:
         kind = self._next_kind()
-        kind.finished.append(self._window)
-        kind.waits.append(self._waits)
+        as_asked = [count == self.asked for count in self._counts[-len(self._window) :]]
+        kind.finished.append(windows.chosen(self._window, as_asked))
+        kind.waits.append(windows.chosen(self._waits, as_asked))
         self._window, self._waits = [], []
         following = self._next_kind()
         enough = len(self._with_sync.finished) >= self.settings.windows
@@ -127,6 +156,7 @@ class Session:
         return self._without_sync if behind and self.place.world_size > 1 else self._with_sync
 
     def _end_timing(self) -> None:
+        self._refuse_other_batches()
         self.peak_memory_bytes = after_steps.peak_memory_bytes()  # of training: what follows keeps copies of its own
         parameters = self.instrument.parameters()
         copies = NOISE_COPIES * sum(4 * parameter.numel() for parameter in parameters)
@@ -140,22 +170,24 @@ class Session:
                 dist.broadcast(parameter.data, src=0)
         self._frozen = [parameter.detach().clone() for parameter in parameters]
         self.instrument.synchronize_gradients(False)
-        batch = self.settings.gpu_batch * self.settings.accumulation_steps
-        self._collector = GradientCollector(parameters, batch)
+        self._collector = GradientCollector(parameters, self.settings.gpu_batch * self.settings.accumulation_steps)
 
     def _continue_noise(self, collector: GradientCollector) -> None:
         with torch.no_grad():
             for parameter, value in zip(self.instrument.parameters(), self._frozen, strict=True):
                 parameter.copy_(value)
+        self._noise_steps += 1
         groups = len(collector.groups)
-        if groups >= LEAST_NOISE_GROUPS:
-            found = estimate(collector.groups)  # the same on every process: its sums were all-reduced
-            if found.reached or groups >= MOST_NOISE_GROUPS:
-                self._collector = None
-                self._finish(found)
+        found = None if groups < LEAST_NOISE_GROUPS else estimate(collector.groups)  # its sums were all-reduced
+        enough = groups >= MOST_NOISE_GROUPS or self._noise_steps >= MOST_NOISE_STEPS
+        if enough or (found is not None and found.reached):
+            self._collector = None
+            self._finish(found)
 
-    def _finish(self, noise: NoiseEstimate | None) -> None:
-        record = self._record(noise)
+    def _finish(self, noise: NoiseEstimate | None) -> NoReturn:
+        self._leave(self._record(noise))
+
+    def _leave(self, record: dict[str, Any]) -> NoReturn:
         if self.place.rank == 0:
             self.settings.output.write_text(json.dumps(record) + "\n", encoding="utf-8")
         if dist.is_initialized():
@@ -183,6 +215,7 @@ class Session:
             "gpus_per_node": self.place.local_world_size,
             "gpu_batch": self.settings.gpu_batch,
             "accumulation_steps": self.settings.accumulation_steps,
+            **self._observed(),
             "step_seconds": p50,
             "step_seconds_p90": p90,
             "window_variation": variation,
@@ -208,3 +241,14 @@ class Session:
         if noise is not None and math.isfinite(noise.scale) and math.isfinite(noise.high):
             record["noise"] = {**asdict(noise), "reached": noise.reached, "at_step": self.steps}
         return record
+
+    def _observed(self) -> dict[str, Any]:
+        """Beside the batch that was timed, which is the one asked for: steps of other sizes are in no window."""
+        sizes = [count.samples for count in self._counts if count.samples is not None]
+        stated = self.settings.samples_are_stated or self.steps_are_marked
+        return {
+            "asked_gpu_batch": self.settings.gpu_batch,
+            "asked_accumulation_steps": self.settings.accumulation_steps,
+            **({"samples_per_step": sum(sizes) / len(sizes)} if sizes else {}),
+            "batch_source": "stated" if stated else "counted",
+        }

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+OTHER_BATCH = "other_batch"  # the outcome of a script whose steps are not what was asked for
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -19,6 +21,7 @@ class Settings:
     windows: int
     window_steps: int
     measure_noise: bool
+    samples_are_stated: bool = False  # by the user, who knows that the script does what it is asked
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -33,6 +36,7 @@ class Settings:
             windows=number("SCAV_PROBE_WINDOWS", 8),
             window_steps=number("SCAV_PROBE_WINDOW_STEPS", 20),
             measure_noise=os.environ.get("SCAV_PROBE_NOISE", "1") == "1",
+            samples_are_stated=os.environ.get("SCAV_PROBE_SAMPLES_ARE_STATED", "0") == "1",
         )
 
     def to_environment(self, *, workers: int, reference_batch: int) -> dict[str, str]:
@@ -51,4 +55,5 @@ class Settings:
             "SCAV_PROBE_WINDOWS": str(self.windows),
             "SCAV_PROBE_WINDOW_STEPS": str(self.window_steps),
             "SCAV_PROBE_NOISE": str(int(self.measure_noise)),
+            "SCAV_PROBE_SAMPLES_ARE_STATED": str(int(self.samples_are_stated)),
         }

@@ -31,7 +31,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from probes.batch_search import next_batch, smallest_too_large
 from probes.cluster import Place, this_place
-from probes.settings import Settings
+from probes.placeholders import batch_values, fill
+from probes.settings import OTHER_BATCH, Settings
 from probes.trial import MEASURED, OUT_OF_MEMORY, Report, run_trial, together
 
 RESULTS_FILE = "probes.jsonl"
@@ -72,10 +73,11 @@ class Results:
 
     def next_order(self) -> dict[str, Any]:
         batch = next_batch(self.tried, self.asked)
-        if batch is not None:
+        refused = any(record["outcome"] == OTHER_BATCH for record in self.records)
+        if batch is not None and not refused:  # a script that ignores one batch ignores them all
             return {"batch": batch, "port": _free_port()}
         too_large = smallest_too_large(self.tried)
-        for skipped in sorted(set(self.asked) - self.tried.keys()):
+        for skipped in sorted(set(self.asked) - self.tried.keys()) if too_large is not None else ():
             self.add(skipped, Report(OUT_OF_MEMORY, f"local batch {too_large} does not fit already"))
         known = any(record["outcome"] in (MEASURED, OUT_OF_MEMORY) for record in self.records)
         return {"batch": None, "code": 0 if known else 1}
@@ -179,7 +181,13 @@ def _try(options: argparse.Namespace, order: dict[str, Any], place: Place, store
         "MASTER_PORT": str(order["port"]),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
-    command = [sys.executable, "-m", "probes.run", *options.script]
+    values = batch_values(
+        gpu_batch=settings.gpu_batch,
+        accumulation_steps=settings.accumulation_steps,
+        workers=place.world_size,
+        reference_batch=options.reference_batch,
+    )
+    command = [sys.executable, "-m", "probes.run", *fill(options.script, values)]
     return run_trial(command, environment, settings.output, store, options.seconds_per_batch)
 
 

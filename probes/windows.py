@@ -40,6 +40,11 @@ def summarize(windows: Sequence[Sequence[float]]) -> WindowSummary:
     )
 
 
+def chosen(values: Sequence[float], wanted: Sequence[bool]) -> list[float]:
+    """Those that are wanted; all of them where none is, which one window in many may be."""
+    return [value for value, want in zip(values, wanted, strict=True) if want] or list(values)
+
+
 def is_warm(seconds: Sequence[float]) -> bool:
     """Enough steps, and the last ones no slower than those before: compilers and caches have settled."""
     if len(seconds) < WARM_UP_STEPS:

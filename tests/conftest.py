@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, settings
 
 from planner.cli import cli
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Before numpy and torch are imported: their threads wait for each other in busy loops, which takes several times the
+# processor time, and minutes where other work holds one of them up.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says how busy the machine is, not whether the law holds.
+settings.register_profile("scav", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("scav")
 
 # A narrow search, so that planning it takes milliseconds.
 JOB = """\
@@ -65,6 +77,22 @@ def run_scav(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., R
         return CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
 
     return run
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """`with full_disk(100):` no file grows beyond so many bytes: a real OSError, as late as a full disk's."""
+
+    @contextlib.contextmanager
+    def limited(most_bytes: int) -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The command `scav`: thin commands over the library, and the one place where errors become text.
 
-Command modules import nothing but click at their top, so that `scav --help` is instant.
+`scav --help` imports no command, and command modules import nothing but click at their top: help is instant.
 """
 
 from __future__ import annotations
@@ -14,12 +14,24 @@ from typing import Any
 import click
 
 from planner import __version__
-from planner.errors import ScavError, printable_lines
+from planner.errors import ScavError, did_you_mean, printable_lines
 
-COMMANDS = (
-    *("init", "probe", "fit", "predict", "plan", "simulate", "review", "check", "policy", "adopt", "catalog", "schema"),
-    "doctor",
-)
+# Each is a module of this folder; beside it the first sentence of its help, so that listing them imports none of them.
+COMMANDS = {
+    "init": "Write a commented scav.yaml into DIR (default: here).",
+    "probe": "Measure the training of JOB and append to its measurements.jsonl.",
+    "fit": "Fit the models of JOB to its measurements and say how good they are.",
+    "predict": "Predict hours and dollars of JOB on a cluster, with 90 % intervals.",
+    "plan": "Choose a cluster for JOB and write its Terraform workspace.",
+    "simulate": "Simulate the plan in DIR: hours, dollars, losses of spot nodes and missed deadlines.",
+    "review": "Review the cost of the plan in DIR.",
+    "check": "Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.",
+    "policy": "Say whether DIR's cluster should run on spot or on-demand nodes now.",
+    "adopt": "Finish an apply in DIR during which Terraform was killed.",
+    "catalog": "GPU machines, their prices and where the numbers come from.",
+    "schema": "Print the JSON Schema of a file that scav reads or writes.",
+    "doctor": "Report what scav finds on this machine, and what is missing.",
+}
 
 
 class ScavGroup(click.Group):
@@ -34,12 +46,29 @@ class ScavGroup(click.Group):
         command: click.Command = importlib.import_module(f"planner.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message.rstrip('.')}{did_you_mean(args[0], COMMANDS)}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except ScavError as error:
+            if error.said_before:
+                _say(printable_lines(error.said_before))
             _say(f"Error: {printable_lines(str(error))}")
             ctx.exit(error.exit_code)
+        except BrokenPipeError:  # whoever read our output has seen enough: `| head`
+            _give_up_stdout()
+            ctx.exit(0)
         except KeyboardInterrupt:
             _say("Interrupted")
             ctx.exit(130)
@@ -65,7 +94,7 @@ CONTEXT = {"auto_envvar_prefix": "SCAV", "help_option_names": ["-h", "--help"], 
 
 
 @click.group(cls=ScavGroup, context_settings=CONTEXT)
-# Not from the environment: pipelines keep the version to install in SCAV_VERSION.
+# Not from the environment: SCAV_VERSION is what a pipeline may well call the version it installs.
 @click.version_option(__version__, prog_name="scav", allow_from_autoenv=False)
 def cli() -> None:
     """Choose the cloud GPU cluster that trains a network cheapest or fastest, and write it as Terraform.

@@ -198,8 +198,7 @@ def _with_progress(regions: Sequence[str]) -> Iterator[str]:
 
 
 def _checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
-    from planner.errors import InputError
-    from planner.inputs import did_you_mean
+    from planner.errors import InputError, did_you_mean
 
     known = [region.name for region in catalog.regions]
     for region in regions:

@@ -107,7 +107,7 @@ def command(
         frozen_to=out if frozen else None,
     )
     survey = take_survey(inputs)
-    warn(survey.models.step_time.warnings_)
+    warn(survey.models.warnings)
     plan = _planned(inputs, survey, hourly_usd)
     files = render_workspace(
         plan,

@@ -46,7 +46,7 @@ MOST_NODES = 1024  # as in the job file
 @click.option(
     "--plot-file",
     type=click.Path(path_type=Path),
-    help='Draw the sweep to a file, .svg or .png. Needs pip install "scav[report]".',
+    help="Draw the sweep to a file, .svg or .png. Needs scav-planner[report].",
 )
 def command(
     job: Path,
@@ -75,7 +75,7 @@ def command(
         job, {}, catalog_file, history=history, spot_history=spot_history, spot_history_age=spot_history_age
     )
     survey = take_survey(inputs)
-    warn(survey.models.step_time.warnings_)
+    warn(survey.models.warnings)
     request = _request(inputs, survey, sweep, options)
     if sweep is None:
         rows = [predict_one(inputs, survey, request)]
@@ -103,38 +103,22 @@ def _check_plot(sweep: str | None, file: Path | None) -> None:
 def _request(
     inputs: PlanInputs, survey: Survey, sweep: str | None, options: dict[str, str | bool | None]
 ) -> ForecastRequest:
-    """The options as numbers; what is left open comes from the job, or from what would be planned for it."""
+    """The options as numbers."""
     from planner.errors import InputError
-    from planner.inputs import LARGEST_BATCH, CountRange, named_instance_type
-    from planner.plan import ForecastRequest, check_precision
-    from planner.search import choose_candidate
+    from planner.inputs import LARGEST_BATCH
+    from planner.plan import Named, forecast_request
 
-    job, name, spot = inputs.job_file.job, options["instance_type"], options["spot"]
     gpu_batch = _counts("--gpu-batch", options["gpu_batch"], LARGEST_BATCH, swept=False)
-    global_batch = _counts("--global-batch", options["global_batch"], LARGEST_BATCH, swept=sweep == "batch")
-    nodes = _counts("--nodes", options["nodes"], MOST_NODES, swept=sweep == "nodes")
     if sweep == "batch" and gpu_batch:
         raise InputError("is what --sweep batch varies; give one of them", key="--gpu-batch")
-    nodes = nodes or (job.constraints.nodes if sweep == "nodes" else None)
-    base = job.constraints.on_demand_base
-    if name is None:
-        planned = choose_candidate(inputs, survey).candidate
-        name, spot = planned.instance_type, planned.market == "spot" if spot is None else spot
-        base = planned.on_demand_count if planned.market == "spot" else base
-        if not (nodes or gpu_batch or global_batch or sweep):
-            gpu_batch = CountRange(planned.gpu_batch, planned.gpu_batch)
-            global_batch = CountRange(planned.global_batch, planned.global_batch)
-        nodes = nodes or CountRange(planned.nodes, planned.nodes)
-    instance_type = named_instance_type(inputs.catalog, str(name))
-    check_precision(inputs, instance_type)
-    return ForecastRequest(
-        instance_type=instance_type,
-        nodes=nodes or CountRange(1, 1),
-        market="spot" if spot else "on_demand",
-        on_demand_base=base,
+    named = Named(
+        instance_type=None if options["instance_type"] is None else str(options["instance_type"]),
+        nodes=_counts("--nodes", options["nodes"], MOST_NODES, swept=sweep == "nodes"),
         gpu_batch=gpu_batch.low if gpu_batch else None,
-        global_batch=global_batch,
+        global_batch=_counts("--global-batch", options["global_batch"], LARGEST_BATCH, swept=sweep == "batch"),
+        spot=None if options["spot"] is None else bool(options["spot"]),
     )
+    return forecast_request(inputs, survey, named, sweep=sweep)
 
 
 def _counts(option: str, text: str | bool | None, largest: int, *, swept: bool) -> CountRange | None:

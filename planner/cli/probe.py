@@ -17,6 +17,7 @@ _PLACES_OF_OPTION = {
     "image": ("container",),
     "base": ("container",),
     "writes_steps": ("local", "container"),
+    "samples_per_step": ("local", "container"),
     "instance_types": ("aws",),
     "spot": ("aws",),
     "max_cost": ("aws",),
@@ -56,6 +57,11 @@ _MAX_DURATION = "10min"
 @click.option("--base", help="The image to build on, instead of a deep learning container of AWS.")
 @click.option("--writes-steps", is_flag=True, help="For any program: it writes its step times to SCAV_PROBE_STEPS.")
 @click.option(
+    "--samples-per-step",
+    metavar="N|asked",
+    help="Where samples cannot be counted: the script's own per process and optimizer step, or as many as asked for.",
+)
+@click.option(
     "--instance-type",
     "instance_types",
     multiple=True,
@@ -86,6 +92,7 @@ def command(
     image: str | None,
     base: str | None,
     writes_steps: bool,
+    samples_per_step: str | None,
     instance_types: tuple[str, ...],
     spot: bool,
     max_cost: str,
@@ -98,9 +105,11 @@ def command(
 ) -> None:
     """Measure the training of JOB and append to its measurements.jsonl.
 
-    The script is run.command of the job file, or what follows `--`: scav probe my-job -- train.py --data here. It is
-    run unchanged under torchrun, takes its batch size from SCAV_GPU_BATCH, and is ended when enough steps were
-    measured. Probes that were measured before are not repeated.
+    The script is run.command of the job file, or what follows `--`: scav probe my-job -- train.py --batch {gpu_batch}.
+    It is run unchanged under torchrun and gets its batch size by placeholders in the command ({gpu_batch},
+    {accumulation_steps}, {global_batch}, {lr_scale}) or from SCAV_GPU_BATCH. Its samples are counted: a script that
+    trains with another batch is refused. It is ended when enough steps were measured; what was measured before is not
+    repeated.
 
     On aws nothing is rented before its price was shown and agreed to, and every cluster is destroyed when it is done,
     fails or is interrupted; what a killed scav left behind, the next `scav probe` destroys first.
@@ -154,6 +163,7 @@ def command(
                 counts=workers if place == "local" else nodes or _NODES[place],
                 image=image,
                 base=base,
+                samples_per_step=samples_per_step,
                 longest_seconds=longest_seconds,
                 dry_run=dry_run,
             ),

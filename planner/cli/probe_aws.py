@@ -38,9 +38,13 @@ class AwsOptions(NamedTuple):
 
 def probe_on_aws(job: Path, options: AwsOptions) -> None:
     from planner.errors import InputError, ScavError
+    from planner.inputs import placeholder_fault
     from planner.probing import missing_answers, probe_clusters, refuse_too_small_a_cap, still_to_measure
     from planner.search import take_survey
+    from planner.units import counted
 
+    if fault := placeholder_fault(options.command):
+        raise InputError(fault)
     overrides = {"instance_types": list(options.instance_types)} if options.instance_types else {}
     inputs = load_inputs(job, overrides, None)
     clusters = probe_clusters(
@@ -53,7 +57,7 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
     if not clusters:
         raise ScavError("no instance type of the catalogue can be probed for this job: scav plan may say why")
     to_do = still_to_measure(clusters, inputs.measurements)
-    _say(f"{len(clusters)} clusters on aws, {len(clusters) - len(to_do)} measured before")
+    _say(f"{counted(len(clusters), 'cluster')} on aws, {len(clusters) - len(to_do)} measured before")
     if not to_do:
         return
     click.echo("\n".join(_price_table(to_do)), err=not options.dry_run)
@@ -67,7 +71,7 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
     _check_access(options.profile, to_do[0].region)
     most = min(options.max_usd, sum(cluster.max_usd for cluster in to_do))
     confirm_spending(
-        f"Rents up to {len(to_do)} clusters, one after the other, and destroys each.", most, yes=options.yes
+        f"Rents up to {counted(len(to_do), 'cluster')}, one after the other, and destroys each.", most, yes=options.yes
     )
     _measure_all(inputs, to_do, command, options)
 
@@ -152,7 +156,7 @@ def _measure_all(
     """Cheapest first, as long as the next one's maximum is within what is left."""
     from planner.errors import ScavError
     from planner.outside.runners import PROBES_FOLDER, NoCapacity, probing
-    from planner.units import format_usd
+    from planner.units import counted, format_usd
 
     folder = Path(inputs.job_file.file).parent
     notebook, spent = _Notebook(folder), 0.0
@@ -181,7 +185,8 @@ def _measure_all(
         raise ScavError("nothing was measured")
     click.echo("\n".join(probe_table(notebook.added)))
     cost = format_usd(spent)
-    click.echo(f"\n{len(notebook.added)} measurements added for at most {cost}; everything is destroyed.")
+    added = counted(len(notebook.added), "measurement")
+    click.echo(f"\n{added} added for at most {cost}; everything is destroyed.")
 
 
 def _workspace(

@@ -26,6 +26,7 @@ class HereOptions(NamedTuple):
     counts: tuple[int, ...]  # of workers, or of containers
     image: str | None
     base: str | None
+    samples_per_step: str | None  # a number, or `asked`
     longest_seconds: float
     dry_run: bool
 
@@ -34,34 +35,61 @@ def probe_here(job: Path, options: HereOptions) -> None:
     from planner.errors import InputError
     from planner.outside import store
     from planner.outside.runners import Interrupts, Script
-    from planner.probing import LOCAL, container_probes, local_probes, missing
+    from planner.probing import LOCAL, at_one_batch, container_probes, local_probes, missing
+    from planner.units import counted
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
     file = folder / store.MEASUREMENTS_FILE
     known, _ = store.load_measurements(file)
     command = options.command or job_file.job.run.command
-    script = Script(folder=folder, command=command, writes_steps=options.writes_steps).checked()
+    script = Script(
+        folder=folder,
+        command=command,
+        writes_steps=options.writes_steps,
+        samples_are_stated=options.samples_per_step is not None,
+    ).checked()
     if options.writes_steps and options.in_containers and max(options.counts) > 1:
         raise InputError("measures a program on one node: add --nodes 1", key="--writes-steps")
     make = container_probes if options.in_containers else local_probes
     probes = make(job_file.job, options.counts)
+    own_batch = _own_batch(options.samples_per_step)
+    if own_batch is not None:
+        probes = at_one_batch(probes, own_batch)
     to_do = missing(probes, known.rows)
     place = "container" if options.in_containers else "local"
-    click.echo(f"{len(probes)} probes on {place}, {len(probes) - len(to_do)} measured before", err=True)
+    click.echo(f"{counted(len(probes), 'probe')} on {place}, {len(probes) - len(to_do)} measured before", err=True)
     if options.dry_run:
         click.echo("\n".join(shown(probe) for probe in to_do))
         return
     rows = [*known.rows]
     if to_do:
+        reference = job_file.job.workload.target.reference_batch
         with Interrupts() as interrupts:
             runner = _runner(script, options, interrupts)
-            for measurement in _measured(runner, to_do, known.rows, job_file.job.workload.target.reference_batch):
+            for measurement in _measured(runner, to_do, known.rows, reference, search=own_batch is None):
                 store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
                 rows.append(measurement)
             interrupts.raise_if_received()
     click.echo("\n".join(probe_table([row for row in rows if row.instance_type == LOCAL])))
-    click.echo(f"\n{file} has {len(rows)} measurements.")
+    click.echo(f"\n{file} has {counted(len(rows), 'measurement')}.")
+
+
+def _own_batch(samples_per_step: str | None) -> int | None:
+    """Of a script that takes no other; None where it takes the batch that it is given."""
+    from planner.errors import InputError
+    from planner.inputs import LARGEST_BATCH
+    from planner.units import parse_count
+
+    if samples_per_step in (None, "asked"):
+        return None
+    try:
+        samples = parse_count(samples_per_step)
+    except ValueError:
+        samples = 0
+    if not 0 < samples <= LARGEST_BATCH:
+        raise InputError("write the samples of one process in one optimizer step, or asked", key="--samples-per-step")
+    return samples
 
 
 def _runner(script: Script, options: HereOptions, interrupts: Interrupts) -> LocalRunner | ContainerRunner:
@@ -77,9 +105,14 @@ def _runner(script: Script, options: HereOptions, interrupts: Interrupts) -> Loc
 
 
 def _measured(
-    runner: LocalRunner | ContainerRunner, probes: Sequence[Probe], known: Sequence[Measurement], reference_batch: int
+    runner: LocalRunner | ContainerRunner,
+    probes: Sequence[Probe],
+    known: Sequence[Measurement],
+    reference_batch: int,
+    *,
+    search: bool,
 ) -> Iterator[Measurement]:
-    """One after the other, with a bar on stderr if somebody watches."""
+    """One after the other, with a bar on stderr if somebody watches; `search` for a batch that fits, or only these."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -95,6 +128,9 @@ def _measured(
             progress.advance(task)
             return row
 
+        if not search:
+            yield from map(run, probes)
+            return
         yield from measure_what_fits(run, probes, known=known, say=lambda line: click.echo(line, err=True))
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.inputs import Measurement
+    from planner.inputs import GradientNoise, Measurement
 
 
 def probe_table(rows: Sequence[Measurement]) -> list[str]:
     from planner.plan import table
 
-    heading = ("workers", "local batch", "step ms", "p90 ms", "sync ms", "data ms", "spread", "noise scale (90 %)")
+    heading = ("workers", "batch", "step ms", "p90", "sync", "data", "spread", "noise scale (90 %)")
     body = [
         (
             f"{row.nodes} x {row.gpus_per_node}",
@@ -23,11 +23,19 @@ def probe_table(rows: Sequence[Measurement]) -> list[str]:
             _milliseconds(row.exposed_sync_seconds),
             _milliseconds(row.data_wait_seconds),
             "-" if row.window_variation is None else f"{row.window_variation:.0%}",
-            "-" if row.noise is None else f"{row.noise.scale:,.0f} ({row.noise.low:,.0f} to {row.noise.high:,.0f})",
+            "-" if row.noise is None else _noise(row.noise),
         )
         for row in rows
     ]
     return table([heading, *body], "<>>>>>>>")
+
+
+def _noise(noise: GradientNoise) -> str:
+    """The interval as parts of the scale: that fits however large the scale is."""
+    from planner.units import format_percent
+
+    low, high = (format_percent(abs(end / noise.scale - 1)) for end in (noise.low, noise.high))
+    return f"{noise.scale:,.0f} -{low} +{high}"
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -42,7 +42,7 @@ MOST_RUNS = 5_000_000  # a few gigabytes
     "svg_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help='Draw the histograms to a file too. Needs pip install "scav[report]".',
+    help="Draw the histograms to a file too. Needs scav-planner[report].",
 )
 @json_option
 def command(
@@ -58,7 +58,7 @@ def command(
     from planner.cli import simulation_plot
     from planner.errors import InputError
     from planner.outside import store
-    from planner.plan import simulated_case
+    from planner.plan import on_demand_case, simulated_case
     from planner.spot import THIS_PLAN, compare
 
     plan = store.load_plan(workspace)
@@ -77,30 +77,6 @@ def command(
     table = _table(results, plan.constraints.deadline_hours is not None)
     lines = [*_heading(plan, case, trace, seed), "", *table, "", *_notes(results), ""]
     click.echo("\n".join(lines) + "\n" + simulation_plot.histograms(own), nl=False)
-
-
-def on_demand_case(plan: Plan) -> Case:
-    """Of a plan without spot nodes: its hours and what an hour costs are all that there is to draw."""
-    from planner.columns import Quantiles
-    from planner.spot import Case
-
-    estimate, choice, deadline = plan.estimate, plan.choice, plan.constraints.deadline_hours
-    return Case(
-        work_hours=Quantiles(estimate.hours.p05, estimate.hours.p50, estimate.hours.p95),
-        startup_hours=0.0,  # in the hours already, as saves are
-        save_hours=0.0,
-        restart_hours=0.0,
-        interval_hours=0.0,
-        uses_notice=False,
-        nodes=choice.node_count,
-        on_demand_count=choice.node_count,
-        process=None,
-        node_on_demand_usd=estimate.usd.p50 / estimate.hours.p50 / choice.node_count,
-        node_spot_usd=0.0,
-        storage_hourly_usd=0.0,
-        price_age_days=0.0,
-        deadline_hours=deadline.limit if deadline else None,
-    )
 
 
 def _heading(plan: Plan, case: Case | None, trace: Trace | None, seed: int) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from planner.plan import Forecast
 
 HEIGHT = 14
-INSTALL = 'drawing to a file needs Vega-Lite: pip install "scav[report]"'
+INSTALL = 'drawing to a file needs Vega-Lite: pip install "scav-planner[report]"'
 
 
 def sweep_plot(rows: Sequence[Forecast], sweep: str) -> str:

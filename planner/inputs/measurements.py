@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from planner.contract import Contract
+from planner.contract import Contract, first_fault
 from planner.errors import InputError
 from planner.inputs.catalog.tables import Catalog, Precision
 
@@ -22,6 +22,25 @@ Usd = Annotated[float, Field(ge=0, le=1e9)]
 Bytes = Annotated[float, Field(gt=0, le=1e18)]
 Samples = Annotated[float, Field(gt=0, le=1e18)]
 _MOST_WARNINGS = 10
+
+
+# What no prediction follows from, and why. Everything else in the contract changes a plan or warns its reader.
+PROVENANCE = {
+    "schema_version": "of this format",
+    "asked_gpu_batch": "what the probe asked the script for; predictions follow from what was observed",
+    "asked_accumulation_steps": "the same, of micro-steps",
+    "samples_per_step": "per GPU, mean over all steps; less where the last batch of an epoch is smaller",
+    "batch_source": "counted at the model's calls, or stated by the user or the program",
+    "step_seconds_p90": "where the slowest tenth of the steps begins; hours follow from the median",
+    "windows": "how many windows the median is of",
+    "data_wait_seconds": "waiting for input, per step; step_seconds has it already",
+    "hardware": "what the machine said of itself; the instance type stands for it",
+    "image_digest": "the container image it was measured in",
+    "noise.low": "lower end of the 90 % interval; `reached` says whether that is narrow enough",
+    "noise.high": "upper end of the 90 % interval",
+    "noise.groups": "how many gradients it was estimated from",
+    "noise.at_step": "how many steps the model had been trained",
+}
 
 
 class AllReduce(Contract):
@@ -35,51 +54,64 @@ class GradientNoise(Contract):
     """The gradient noise scale in samples, with its 90 % interval, at one point of the training."""
 
     scale: Samples
-    low: Annotated[float, Field(ge=0, le=1e18)]
-    high: Samples
-    groups: Count
+    low: Annotated[float, Field(ge=0, le=1e18)] = Field(description=PROVENANCE["noise.low"])
+    high: Samples = Field(description=PROVENANCE["noise.high"])
+    groups: Count = Field(description=PROVENANCE["noise.groups"])
     reached: bool = Field(description="whether the interval is within 20 % of the estimate")
-    at_step: Annotated[int, Field(ge=0)] = Field(description="how many steps the model had been trained")
+    at_step: Annotated[int, Field(ge=0)] = Field(description=PROVENANCE["noise.at_step"])
 
 
 class Measurement(Contract):
     """One probe: windows of training steps at one configuration, and what was measured beside them."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1] = Field(default=1, description=PROVENANCE["schema_version"])
     instance_type: str = Field(description="of the catalogue, or `local` for a machine that is not")
     nodes: Count
     gpus_per_node: Count
-    gpu_batch: Count = Field(description="samples per GPU and micro-step")
+    gpu_batch: Count = Field(description="samples per GPU and micro-step, as the timed steps took them")
     accumulation_steps: Count = 1
+    asked_gpu_batch: Count | None = Field(default=None, description=PROVENANCE["asked_gpu_batch"])
+    asked_accumulation_steps: Count | None = Field(default=None, description=PROVENANCE["asked_accumulation_steps"])
+    samples_per_step: Annotated[float, Field(gt=0, le=2**48)] | None = Field(
+        default=None, description=PROVENANCE["samples_per_step"]
+    )
+    batch_source: Literal["counted", "stated"] | None = Field(default=None, description=PROVENANCE["batch_source"])
     precision: Precision
     step_seconds: Annotated[float, Field(ge=1e-6, le=1e9)] = Field(
         description="one optimizer step, median over windows, slowest rank"
     )
-    step_seconds_p90: Seconds | None = None
+    step_seconds_p90: Seconds | None = Field(default=None, description=PROVENANCE["step_seconds_p90"])
     window_variation: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
-        default=None, description="spread between windows over their median; above 0.1 the machine was busy"
+        default=None,
+        description="spread between windows over their median; above 0.1 the machine was busy, and it counts half",
     )
-    windows: Count | None = None
+    windows: Count | None = Field(default=None, description=PROVENANCE["windows"])
     exposed_sync_seconds: Seconds | None = Field(
         default=None, description="the part of a step that communication added"
     )
-    data_wait_seconds: Seconds | None = Field(default=None, description="waiting for input, per step")
-    allreduce: tuple[AllReduce, ...] = ()
+    data_wait_seconds: Seconds | None = Field(default=None, description=PROVENANCE["data_wait_seconds"])
+    allreduce: tuple[AllReduce, ...] = Field(default=(), description="replaces the data sheet's links of this type")
     noise: GradientNoise | None = None
-    parameters: Annotated[int, Field(gt=0, le=10**15)] | None = None
-    gradient_bytes: Bytes | None = None
-    peak_memory_bytes: Bytes | None = None
+    parameters: Annotated[int, Field(gt=0, le=10**15)] | None = Field(
+        default=None, description="trainable ones; a warning where the job file says others"
+    )
+    gradient_bytes: Bytes | None = Field(default=None, description="used where the job file says none")
+    peak_memory_bytes: Bytes | None = Field(
+        default=None, description="what PyTorch had allocated on the fullest GPU, while training"
+    )
     out_of_memory_at: Count | None = Field(
         default=None, description="smallest gpu_batch known not to fit here, on as many GPUs of this kind"
     )
     checkpoint_save_seconds: Seconds | None = None
     checkpoint_restore_seconds: Seconds | None = None
-    checkpoint_bytes: Bytes | None = None
+    checkpoint_bytes: Bytes | None = Field(default=None, description="used where the job file says none")
     startup_seconds: Seconds | None = Field(default=None, description="from the launch to the first step")
     probe_usd: Usd | None = Field(default=None, description="what measuring this cost")
-    hardware: dict[str, str | int | float | None] = Field(default_factory=dict)
-    software: dict[str, str] = Field(default_factory=dict)
-    image_digest: str | None = None
+    hardware: dict[str, str | int | float | None] = Field(default_factory=dict, description=PROVENANCE["hardware"])
+    software: dict[str, str] = Field(
+        default_factory=dict, description="its `torch` tells old measurements, which count half, from new ones"
+    )
+    image_digest: str | None = Field(default=None, description=PROVENANCE["image_digest"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +134,8 @@ def parse_measurements(text: str, *, file: str) -> MeasurementFile:
         except ValidationError as error:
             if number == len(lines) and not text.endswith("\n") and not is_json(line):
                 return MeasurementFile(tuple(rows), (f"{file}:{number}: the last line is torn; used without it",))
-            raise InputError(_reason(error), file=file, line=number) from None
+            fault = first_fault(error, Measurement)
+            raise InputError(fault.message, file=file, line=number, key=fault.key) from None
     return MeasurementFile(tuple(rows))
 
 
@@ -125,7 +158,7 @@ def _unusable(row: Measurement, catalog: Catalog, precision: Precision) -> str |
         return f"{row.instance_type} is not in the catalogue"
     if row.gpus_per_node != instance_type.gpu_count:
         return f"{row.gpus_per_node} GPUs per node is not a whole {instance_type.name}"
-    if precision not in catalog.gpu_of(instance_type).dense_tflops and precision != "tf32":
+    if catalog.gpu_of(instance_type).peak_flops_per_second(precision) is None:
         return f"{instance_type.name} has no units for {precision}"
     return None if row.precision == precision else f"taken in {row.precision}, the job uses {precision}"
 
@@ -147,10 +180,3 @@ def is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _reason(error: ValidationError) -> str:
-    detail = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in detail["loc"])
-    message = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
-    return f"{key}: {message}" if key else message

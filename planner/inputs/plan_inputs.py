@@ -12,6 +12,7 @@ from pydantic import Field
 from planner.contract import Contract
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.parse import JobFile
+from planner.inputs.measured_job import other_models, software_ages, with_measured_sizes
 from planner.inputs.measurements import Measurement, MeasurementFile, measured_noise_scale, usable
 from planner.inputs.traces import Recording
 
@@ -72,9 +73,11 @@ def plan_inputs(
 ) -> PlanInputs:
     """Measurements of other machines and precisions say nothing about this job; recordings of unknown zones neither."""
     catalog, precision = snapshot.catalog, job_file.job.workload.precision
-    known = usable(measurements.content.rows, catalog, precision)
+    measured = measurements.content.rows
+    known = usable(measured, catalog, precision)
+    doubts = (*known.warnings, *other_models(job_file.job.workload, measured), *_several_versions(known.rows))
     return PlanInputs(
-        job_file=job_file,
+        job_file=with_measured_sizes(job_file, measured),
         catalog=catalog,
         measurements=known.rows,
         provenance=Provenance(
@@ -86,11 +89,16 @@ def plan_inputs(
             catalog=snapshot.name,
             catalog_date=catalog.date,
         ),
-        measured_noise=measured_noise_scale(measurements.content.rows),
+        measured_noise=measured_noise_scale(measured),
         history=tuple(usable(rows, catalog, precision).rows for rows in history.content),
         recordings=recordings.content,
-        warnings=(*measurements.content.warnings, *known.warnings, *_unknown_zones(recordings.content, catalog)),
+        warnings=(*measurements.content.warnings, *doubts, *_unknown_zones(recordings.content, catalog)),
     )
+
+
+def _several_versions(rows: Sequence[Measurement]) -> list[str]:
+    ages = software_ages(rows)
+    return [f"used measurements of several versions, {ages}: the older ones count half"] if ages else []
 
 
 def _unknown_zones(recordings: Recordings, catalog: Catalog) -> list[str]:

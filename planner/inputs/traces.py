@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +22,6 @@ class Stretches(NamedTuple):
     begin_hours: Floats
     end_hours: Floats
     up: Flags
-
-    def at(self, hours: float) -> int:
-        """Which stretch holds this moment."""
-        return min(int(np.searchsorted(self.end_hours, hours, side="right")), len(self.up) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +67,6 @@ class Trace:
         ends = np.concatenate((starts[1:], [len(up)]))
         tick_hours = self.tick_seconds / 3600
         return Stretches(starts * tick_hours, ends * tick_hours, up[starts])
-
-    def between(self, start_hours: float, end_hours: float) -> Trace:
-        ticks = slice(*(round(hours * 3600 / self.tick_seconds) for hours in (start_hours, end_hours)))
-        prices = None if self.prices is None else self.prices[ticks]
-        return replace(self, counts=self.counts[ticks], prices=prices)
 
     def stepped(self, step_hours: float, nodes: int | None = None) -> Flags:
         """The gang looked at once every step, whatever the trace's own tick."""

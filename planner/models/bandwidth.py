@@ -1,13 +1,17 @@
-"""What all-reduces say about the network between workers: its bandwidth, and the time that no byte accounts for."""
+"""What all-reduces say about the links between workers: their bandwidth, and the time that no byte accounts for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from planner.inputs import AllReduce
+from planner.columns import Floats
+
+Number = TypeVar("Number", float, Floats)
+
+_LEAST_BYTES, _LEAST_SECONDS = 1.0, 1e-9  # below which nothing was sent, or nothing was timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,25 +21,32 @@ class EffectiveNetwork:
     latency_seconds: float
     bytes_per_second: float
 
-    def allreduce_seconds(self, gradient_bytes: float, workers: int) -> float:
+    def allreduce_seconds(self, gradient_bytes: float, workers: Number) -> Number:
         return self.latency_seconds + moved_bytes(gradient_bytes, workers) / self.bytes_per_second
 
 
-def moved_bytes(gradient_bytes: float, workers: int) -> float:
+def moved_bytes(gradient_bytes: float, workers: Number) -> Number:
     """What a ring all-reduce sends through each worker's link."""
     return 2 * (workers - 1) / workers * gradient_bytes
 
 
-def effective_network(rows: Sequence[AllReduce], workers: int) -> EffectiveNetwork | None:
-    """Least squares over the sizes; None where nothing was sent or time does not grow with size.
+def effective_network(moved: Floats, seconds: Floats) -> EffectiveNetwork | None:
+    """From all-reduces that moved so many bytes each; None where time does not grow with size.
 
-    The large sizes decide the slope, the small ones the latency, which cannot be below zero.
+    Least squares of relative errors: the large sizes decide the slope, the small ones the latency, which cannot be
+    below zero. Repeats of one size count as their median.
     """
-    if workers < 2 or len({row.bytes for row in rows}) < 2:
+    real = (moved >= _LEAST_BYTES) & (seconds >= _LEAST_SECONDS)
+    moved, seconds = moved[real], seconds[real]
+    sizes = np.unique(moved)
+    if len(sizes) < 2:
         return None
-    moved = np.array([moved_bytes(row.bytes, workers) for row in rows])
-    seconds = np.array([row.seconds for row in rows])
-    slope, latency = np.polyfit(moved, seconds, 1)
+    seconds = np.array([np.median(seconds[moved == size]) for size in sizes])
+    unit = sizes[-1]
+    table = np.stack((sizes / unit, np.ones_like(sizes)), axis=1) / seconds[:, None]
+    slope, latency = np.linalg.lstsq(table, np.ones_like(sizes), rcond=None)[0]
     if latency < 0:
-        slope, latency = float(moved @ seconds / (moved @ moved)), 0.0
-    return EffectiveNetwork(latency_seconds=float(latency), bytes_per_second=1 / float(slope)) if slope > 0 else None
+        slope, latency = table[:, 0].sum() / (table[:, 0] @ table[:, 0]), 0.0
+    if slope <= 0:
+        return None
+    return EffectiveNetwork(latency_seconds=float(latency), bytes_per_second=float(unit / slope))

@@ -1,11 +1,19 @@
-"""Columns of configurations of one instance type: how many nodes, which batch on each GPU."""
+"""Columns of configurations that can be rented: whole nodes of one instance type, and the batch on each of their GPUs.
+
+What was measured may fill its nodes only in part, on machines that nobody sells: that is a table of its own
+(`planner/models/step_time/rows.py`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from planner.columns import Flags, Ints
-from planner.inputs import Gpu, InstanceType
+from planner.inputs import Catalog, Gpu, InstanceType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +26,30 @@ class Configurations:
     gpu_batch: Ints
     accumulation_steps: Ints
 
+    @classmethod
+    def of(
+        cls,
+        catalog: Catalog,
+        instance_type: InstanceType,
+        *,
+        nodes: ArrayLike,
+        gpu_batch: ArrayLike,
+        accumulation_steps: ArrayLike = 1,
+    ) -> Self:
+        """From numbers, or from columns of equal length."""
+        columns = np.broadcast_arrays(*np.atleast_1d(nodes, gpu_batch, accumulation_steps))
+        count, batch, micro_steps = (np.asarray(column, dtype=np.int64) for column in columns)
+        return cls(
+            instance_type=instance_type,
+            gpu=catalog.gpu_of(instance_type),
+            nodes=count,
+            gpu_batch=batch,
+            accumulation_steps=micro_steps,
+        )
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
     @property
     def gpus(self) -> Ints:
         return self.nodes * self.instance_type.gpu_count
@@ -26,10 +58,13 @@ class Configurations:
     def global_batch(self) -> Ints:
         return self.gpus * self.gpu_batch * self.accumulation_steps
 
-    def at(self, rows: Ints | Flags) -> Configurations:
-        return Configurations(
-            instance_type=self.instance_type,
-            gpu=self.gpu,
+    def on(self, catalog: Catalog, instance_type: InstanceType) -> Self:
+        """The same on nodes of another type with as many GPUs."""
+        return replace(self, instance_type=instance_type, gpu=catalog.gpu_of(instance_type))
+
+    def at(self, rows: Ints | Flags) -> Self:
+        return replace(
+            self,
             nodes=self.nodes[rows],
             gpu_batch=self.gpu_batch[rows],
             accumulation_steps=self.accumulation_steps[rows],

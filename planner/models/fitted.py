@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from planner.inputs import Catalog, Job, Measurement
 from planner.models.convergence.model import ConvergenceModel
+from planner.models.memory import MemoryModel
 from planner.models.overheads import Overheads, run_overheads
 from planner.models.step_time.model import StepTimeModel, fit_history
 
@@ -15,7 +16,13 @@ from planner.models.step_time.model import StepTimeModel, fit_history
 class FittedModels:
     step_time: StepTimeModel
     convergence: ConvergenceModel
+    memory: MemoryModel
     overheads: Overheads
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of measurements that cannot be what they say."""
+        return (*self.step_time.warnings_, *self.memory.warnings_)
 
 
 def fit_models(
@@ -33,5 +40,6 @@ def fit_models(
     return FittedModels(
         step_time=StepTimeModel(workload, catalog, fit_history(history, probed)).fit(measurements),
         convergence=ConvergenceModel().fit(points, workload.convergence.noise_scale or measured_noise),
+        memory=MemoryModel(workload, catalog).fit(measurements),
         overheads=run_overheads(workload, measurements),
     )

@@ -1,9 +1,14 @@
-"""What a run spends beside its steps: starting up and writing checkpoints."""
+"""What a run spends beside its steps: starting up, writing checkpoints, and reading one after a loss.
+
+All three are medians of what probes measured, and assumed where none did. Seconds of a checkpoint were measured at its
+size then; where the job file says another one, they grow and shrink with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.inputs import Measurement, Workload, median
 from planner.models.checkpoints import checkpoint_interval_seconds
@@ -11,6 +16,7 @@ from planner.models.checkpoints import checkpoint_interval_seconds
 # Assumed until a probe measures them: machine, image pull and first batch; one writer's rate to object storage.
 STARTUP_SECONDS = 300.0
 CHECKPOINT_BYTES_PER_SECOND = 250e6
+MOST_TIMES = 100.0  # a checkpoint so much larger than the measured one takes longer by no more: it is another job's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,24 +25,35 @@ class Overheads:
 
     startup_seconds: float
     save_seconds: float
+    restore_seconds: float
     checkpoint_interval_seconds: float  # on demand; with spot nodes it depends on how often they are lost
     checkpoint_share: float
 
     @property
     def restart_seconds(self) -> float:
-        """After a loss: all nodes start again and read the checkpoint, which takes as long as writing it."""
-        return self.startup_seconds + self.save_seconds
+        """After a loss: all nodes start again and read the checkpoint."""
+        return self.startup_seconds + self.restore_seconds
 
 
 def run_overheads(workload: Workload, measurements: Sequence[Measurement]) -> Overheads:
     startup = median([row.startup_seconds for row in measurements])
-    save = median([row.checkpoint_save_seconds for row in measurements])
     size = workload.checkpoint_bytes_or_default
+    save = _measured("checkpoint_save_seconds", size, measurements)
     save = size / CHECKPOINT_BYTES_PER_SECOND if save is None else save
+    restore = _measured("checkpoint_restore_seconds", size, measurements)
     interval = checkpoint_interval_seconds(save) if size else 0.0
     return Overheads(
         startup_seconds=STARTUP_SECONDS if startup is None else startup,
         save_seconds=save,
+        restore_seconds=save if restore is None else restore,  # assumed to take as long as writing
         checkpoint_interval_seconds=interval,
         checkpoint_share=save / interval if interval else 0.0,
     )
+
+
+def _measured(
+    name: Literal["checkpoint_save_seconds", "checkpoint_restore_seconds"], size: float, rows: Sequence[Measurement]
+) -> float | None:
+    """At the job's size, where the size was measured too."""
+    known = [(seconds, row.checkpoint_bytes) for row in rows if (seconds := getattr(row, name)) is not None]
+    return median([seconds * (min(size / measured, MOST_TIMES) if measured else 1.0) for seconds, measured in known])

@@ -1,4 +1,4 @@
-"""Where templates, modules and the embedded catalogue are, however scav was installed."""
+"""Where templates, modules, probes and the embedded catalogue are, however scav was installed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def load_starter_job() -> str:
 
 
 def probes_parent() -> Path:
-    """The folder from which `import probes` works: that of the package itself, in a wheel and in a checkout."""
-    return _PACKAGE.parent
+    """The folder from which `import probes` works; in a wheel it holds nothing else."""
+    installed = _PACKAGE / "_assets" / "on_path"
+    return installed if installed.is_dir() else _PACKAGE.parent
 
 
 def load_module(name: str) -> dict[str, str]:

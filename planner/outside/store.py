@@ -97,6 +97,9 @@ def _decoded(content: bytes, path: Path) -> str:
 def load_job(path: Path, overrides: Mapping[str, Any]) -> JobFile:
     """`path` is the file, or the folder that holds a scav.yaml."""
     file = path / JOB_FILE if _is_folder(path) else path
+    if _is_folder(path) and not exists(file, or_hidden=True):
+        where = "" if path == Path() else f" {path}"
+        raise InputError(f"no {JOB_FILE} here; `scav init{where}` writes one to start from", file=str(path))
     return parse_job(load_text(file), file=str(file), overrides=dict(overrides))
 
 

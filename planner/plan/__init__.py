@@ -8,7 +8,8 @@ from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.forecast import (
     Forecast,
     ForecastRequest,
-    check_precision,
+    Named,
+    forecast_request,
     format_forecasts,
     predict_one,
     sweep_batch,
@@ -23,7 +24,7 @@ from planner.plan.review.forecast_text import forecast_text, sweep_text
 from planner.plan.review.markdown import cost_markdown
 from planner.plan.review.text import WIDTH, hours_cell, mix_text, plan_text, review_text, table
 from planner.plan.schema import Plan, format_plan, parse_plan
-from planner.plan.spot import simulated_case
+from planner.plan.spot import on_demand_case, simulated_case
 from planner.plan.variables import questions_left, workspace_variables
 
 __all__ = [
@@ -35,11 +36,11 @@ __all__ = [
     "Difference",
     "Forecast",
     "ForecastRequest",
+    "Named",
     "Plan",
     "PriceComparison",
     "Running",
     "Unasked",
-    "check_precision",
     "compare_prices",
     "compare_terraform_plan",
     "compare_values",
@@ -50,6 +51,7 @@ __all__ = [
     "difference",
     "exceeded",
     "fit_text",
+    "forecast_request",
     "forecast_text",
     "format_forecasts",
     "format_manifest",
@@ -59,6 +61,7 @@ __all__ = [
     "make_deepvm_plan",
     "make_plan",
     "mix_text",
+    "on_demand_case",
     "parse_manifest",
     "parse_plan",
     "parse_policy",

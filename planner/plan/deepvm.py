@@ -137,8 +137,8 @@ def _sensitivity(best: Rental, hourly_budget_usd: float) -> str:
 
 
 def _evidence(inputs: PlanInputs, deepvm: DeepVm, best: Rental, own: Candidate | None) -> str:
-    count = len(inputs.measurements)
-    known = f"{count} measurement{'' if count == 1 else 's'}" if count else "no probes: step time from data sheets only"
+    rows = inputs.measurements
+    known = wording.measured(rows) if rows else "no probes: step time from data sheets only"
     convergence = convergence_source(inputs.job_file.job, inputs.measured_noise)
     instance_type = inputs.catalog.instance_type_by_name[best.cluster.gpu.name]
     scaling = (

@@ -5,38 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
-from planner.contract import Contract, Interval, Share, six_digits
+from planner.contract import Interval, Share, six_digits
 from planner.errors import InputError
-from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs
-from planner.models import Configurations, fits, model_bytes, peak_flops_per_second
-from planner.search import Candidate, Market, Survey, batch_grid, evaluate, preference, simulated
+from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs, named_instance_type
+from planner.models import Configurations
+from planner.plan.schema import Option
+from planner.plan.writer import interval_of, option_of
+from planner.search import (
+    Candidate,
+    Market,
+    Survey,
+    choose_candidate,
+    configuration_of,
+    evaluate,
+    every_split,
+    preference,
+    simulated,
+)
 
 Item = TypeVar("Item")
 
 MOST_ROWS = 20  # of a sweep: what a terminal shows
 
 
-class Forecast(Contract):
+class Forecast(Option):
     """One configuration: what it takes, what it costs, and how far from anything measured it lies."""
 
-    instance_type: str
-    node_count: PositiveInt
-    gpu: str
-    gpus_per_node: PositiveInt
-    region: str
-    availability_zone: str
-    market: Market
-    on_demand_count: NonNegativeInt
-    global_batch: PositiveInt
     gpu_batch: PositiveInt
     accumulation_steps: PositiveInt
-    hours: Interval
-    usd: Interval
     step_seconds: Interval
     samples: Interval
     parallel_efficiency: Share
@@ -57,10 +58,54 @@ class ForecastRequest:
     global_batch: CountRange | None = None
 
 
-def check_precision(inputs: PlanInputs, instance_type: InstanceType) -> None:
-    precision, gpu = inputs.job_file.job.workload.precision, inputs.catalog.gpu_of(instance_type)
-    if peak_flops_per_second(gpu, precision) is None:
+class Named(NamedTuple):
+    """What a user named of a configuration; None is left open."""
+
+    instance_type: str | None = None
+    nodes: CountRange | None = None
+    gpu_batch: int | None = None
+    global_batch: CountRange | None = None
+    spot: bool | None = None
+
+
+def forecast_request(inputs: PlanInputs, survey: Survey, named: Named, *, sweep: str | None) -> ForecastRequest:
+    """What is left open comes from the job; without an instance type, from what would be planned for it."""
+    constraints = inputs.job_file.job.constraints
+    nodes = named.nodes or (constraints.nodes if sweep == "nodes" else None)
+    if named.instance_type is None:
+        return _as_planned(inputs, survey, named._replace(nodes=nodes), swept=sweep is not None)
+    return ForecastRequest(
+        instance_type=_usable_type(inputs, named.instance_type),
+        nodes=nodes or CountRange(1, 1),
+        market="spot" if named.spot else "on_demand",
+        on_demand_base=constraints.on_demand_base,
+        gpu_batch=named.gpu_batch,
+        global_batch=named.global_batch,
+    )
+
+
+def _as_planned(inputs: PlanInputs, survey: Survey, named: Named, *, swept: bool) -> ForecastRequest:
+    """The planned batch only where nothing else is named that it would have to suit."""
+    planned = choose_candidate(inputs, survey).candidate
+    whole = not (named.nodes or named.gpu_batch or named.global_batch or swept)
+    on_spot = planned.market == "spot"
+    base = inputs.job_file.job.constraints.on_demand_base
+    return ForecastRequest(
+        instance_type=_usable_type(inputs, planned.instance_type),
+        nodes=named.nodes or CountRange(planned.nodes, planned.nodes),
+        market="spot" if (on_spot if named.spot is None else named.spot) else "on_demand",
+        on_demand_base=planned.on_demand_count if on_spot else base,
+        gpu_batch=planned.gpu_batch if whole else named.gpu_batch,
+        global_batch=CountRange(planned.global_batch, planned.global_batch) if whole else named.global_batch,
+    )
+
+
+def _usable_type(inputs: PlanInputs, name: str) -> InstanceType:
+    instance_type, precision = named_instance_type(inputs.catalog, name), inputs.job_file.job.workload.precision
+    gpu = inputs.catalog.gpu_of(instance_type)
+    if gpu.peak_flops_per_second(precision) is None:
         raise InputError(f"the {gpu.name} of {instance_type.name} has no units for {precision}")
+    return instance_type
 
 
 def predict_one(inputs: PlanInputs, survey: Survey, request: ForecastRequest) -> Forecast:
@@ -71,7 +116,7 @@ def predict_one(inputs: PlanInputs, survey: Survey, request: ForecastRequest) ->
         raise _indivisible(request, count)
     found = _best(inputs, survey, request, rows)
     if found is None:
-        raise _too_large(inputs, request, rows)
+        raise _too_large(survey, request, rows)
     return forecast(inputs, survey, found)
 
 
@@ -106,25 +151,15 @@ def forecast(inputs: PlanInputs, survey: Survey, row: Candidate) -> Forecast:
     markets = survey.predictors.spot_markets
     if row.market == "spot" and markets is not None:
         row, _ = simulated(row, inputs.job_file.job, inputs.catalog, survey.predictors, markets)
-    instance_type, models = inputs.catalog.instance_type_by_name[row.instance_type], survey.models
-    one = _configurations(inputs, instance_type, [(row.nodes, row.gpu_batch, row.accumulation_steps)])
+    models = survey.models
+    one = configuration_of(row, inputs.catalog)
     batch, reference = np.array([row.global_batch]), inputs.job_file.job.workload.target.reference_batch
     return Forecast(
-        instance_type=row.instance_type,
-        node_count=row.nodes,
-        gpu=instance_type.gpu,
-        gpus_per_node=instance_type.gpu_count,
-        region=row.region,
-        availability_zone=row.zone,
-        market=row.market,
-        on_demand_count=row.on_demand_count,
-        global_batch=row.global_batch,
+        **option_of(row, inputs.catalog).model_dump(),
         gpu_batch=row.gpu_batch,
         accumulation_steps=row.accumulation_steps,
-        hours=_interval(row.hours),
-        usd=_interval(row.usd),
-        step_seconds=_interval(models.step_time.predict(one).rows()[0]),
-        samples=_interval(models.convergence.predict(batch).rows()[0]),
+        step_seconds=interval_of(models.step_time.predict(one).rows()[0]),
+        samples=interval_of(models.convergence.predict(batch).rows()[0]),
         parallel_efficiency=float(models.step_time.parallel_efficiency(one)[0]),
         statistical_efficiency=float(models.convergence.efficiency(batch, reference)[0]),
         extrapolated=row.extrapolated,
@@ -149,41 +184,27 @@ def _why_extrapolated(survey: Survey, row: Candidate) -> str | None:
 
 def _grid(inputs: PlanInputs, request: ForecastRequest, count: int) -> Configurations:
     """Every way to take the batch on that many nodes; empty where it cannot be spread evenly."""
-    gpus, rows = count * request.instance_type.gpu_count, []
+    catalog, instance_type = inputs.catalog, request.instance_type
     if request.gpu_batch is None:
-        low, high = _batches(inputs, request)
-        grid = batch_grid(request.instance_type.gpu_count, CountRange(count, count), CountRange(low, high))
-        rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
-        rows = [row for row in rows if low <= gpus * row[1] * row[2] <= high]
-    elif request.global_batch is None:
-        rows = [(count, request.gpu_batch, 1)]
-    else:
-        micro_steps, rest = divmod(request.global_batch.low, gpus * request.gpu_batch)
-        rows = [] if rest else [(count, request.gpu_batch, micro_steps)]
-    return _configurations(inputs, request.instance_type, rows)
+        return every_split(catalog, instance_type, CountRange(count, count), _batches(inputs, request))
+    micro_steps, rest = 1, 0
+    if request.global_batch is not None:
+        each = count * instance_type.gpu_count * request.gpu_batch
+        micro_steps, rest = divmod(request.global_batch.low, each)
+    one = Configurations.of(
+        catalog, instance_type, nodes=count, gpu_batch=request.gpu_batch, accumulation_steps=micro_steps
+    )
+    return one.at(np.array([rest == 0]))
 
 
 def _batches(inputs: PlanInputs, request: ForecastRequest) -> CountRange:
     return request.global_batch or inputs.job_file.job.workload.global_batch
 
 
-def _configurations(
-    inputs: PlanInputs, instance_type: InstanceType, rows: Sequence[tuple[int, int, int]]
-) -> Configurations:
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return Configurations(
-        instance_type=instance_type,
-        gpu=inputs.catalog.gpu_of(instance_type),
-        nodes=columns[:, 0],
-        gpu_batch=columns[:, 1],
-        accumulation_steps=columns[:, 2],
-    )
-
-
 def _best(inputs: PlanInputs, survey: Survey, request: ForecastRequest, rows: Configurations) -> Candidate | None:
     """Of those that fit the memory, by the job's objective; None when none does."""
     job = inputs.job_file.job
-    fitting = rows.at(fits(rows, job.workload))
+    fitting = rows.at(survey.predictors.fits(rows))
     if not len(fitting.nodes):
         return None
     found = evaluate(
@@ -206,9 +227,9 @@ def _indivisible(request: ForecastRequest, count: int) -> InputError:
     return InputError(f"a global batch of {batch:,} cannot be spread evenly over {gpus} GPUs{each}; {hint}")
 
 
-def _too_large(inputs: PlanInputs, request: ForecastRequest, rows: Configurations) -> InputError:
-    workload, smallest = inputs.job_file.job.workload, int(rows.gpu_batch.min())
-    needed = model_bytes(workload) + smallest * workload.activation_bytes_per_sample
+def _too_large(survey: Survey, request: ForecastRequest, rows: Configurations) -> InputError:
+    smallest = int(rows.gpu_batch.min())
+    needed = survey.models.memory.needed_bytes(smallest)
     return InputError(
         f"{smallest:,} samples per GPU need about {needed / 2**30:,.1f} GiB, more than is free on "
         f"the {rows.gpu.name} of {request.instance_type.name} ({rows.gpu.memory_gib:,.0f} GiB)"
@@ -221,7 +242,3 @@ def _spread(items: Sequence[Item]) -> list[Item]:
         return list(items)
     places = np.unique(np.round(np.linspace(0, len(items) - 1, MOST_ROWS)).astype(int))
     return [items[place] for place in places.tolist()]
-
-
-def _interval(quantiles: tuple[float, float, float]) -> Interval:
-    return Interval(p05=quantiles[0], p50=quantiles[1], p95=quantiles[2])

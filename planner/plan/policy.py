@@ -10,7 +10,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, ValidationError, model_validator
 
-from planner.contract import Contract
+from planner.contract import Contract, first_fault
 from planner.errors import InputError
 from planner.plan.schema import Plan
 from planner.plan.spot import simulated_case
@@ -77,6 +77,5 @@ def parse_policy(text: str, *, file: str) -> DeadlinePolicy:
     try:
         return DeadlinePolicy.model_validate_json(text)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        key, message = ".".join(str(part) for part in detail["loc"]), detail["msg"].removeprefix("Value error, ")
-        raise InputError(f"not a policy that scav wrote: {message}", file=file, key=key) from None
+        fault = first_fault(error, DeadlinePolicy)
+        raise InputError(f"not a policy that scav wrote: {fault.message}", file=file, key=fault.key) from None

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from planner.contract import Contract, Interval, Share, six_digits
+from planner.contract import Contract, Interval, Share, first_fault, six_digits
 from planner.errors import InputError
 from planner.inputs import Network, Objective, Provenance, Run
 from planner.search import Market
@@ -197,6 +197,5 @@ def parse_plan(text: str, *, file: str) -> Plan:
     try:
         return Plan.model_validate_json(text)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in detail["loc"])
-        raise InputError(f"not a plan that this version of scav wrote: {detail['msg']}", file=file, key=key) from None
+        fault, wrong = first_fault(error, Plan), "not a plan that this version of scav wrote"
+        raise InputError(f"{wrong}: {fault.message}", file=file, key=fault.key) from None

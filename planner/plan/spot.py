@@ -67,3 +67,24 @@ def simulated_case(plan: schema.Plan) -> Case | None:
         price_age_days=spot.price_age_days,
         deadline_hours=deadline.limit if deadline else None,
     )
+
+
+def on_demand_case(plan: schema.Plan) -> Case:
+    """Of a plan without spot nodes: its hours and what an hour costs are all that there is to draw."""
+    estimate, choice, deadline = plan.estimate, plan.choice, plan.constraints.deadline_hours
+    return Case(
+        work_hours=Quantiles(estimate.hours.p05, estimate.hours.p50, estimate.hours.p95),
+        startup_hours=0.0,  # in the hours already, as saves are
+        save_hours=0.0,
+        restart_hours=0.0,
+        interval_hours=0.0,
+        uses_notice=False,
+        nodes=choice.node_count,
+        on_demand_count=choice.node_count,
+        process=None,
+        node_on_demand_usd=estimate.usd.p50 / estimate.hours.p50 / choice.node_count,
+        node_spot_usd=0.0,
+        storage_hourly_usd=0.0,
+        price_age_days=0.0,
+        deadline_hours=deadline.limit if deadline else None,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from planner.inputs import filled_command
 from planner.plan.schema import Plan
 
 
@@ -35,7 +36,13 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
         "max_runtime_seconds": round(choice.max_runtime_hours * 3600),
         "budget_usd": round(min(plan.estimate.usd.max, budget.limit if budget else math.inf), 2),
         "budget_emails": list(run.budget_emails),
-        "container_command": list(run.command),
+        "container_command": filled_command(
+            run.command,
+            gpu_batch=choice.gpu_batch,
+            accumulation_steps=choice.accumulation_steps,
+            global_batch=choice.global_batch,
+            lr_scale=choice.learning_rate_scale,
+        ),
     }
     return decided | {name: value for name, (value, _) in _open_questions(plan).items() if value}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.inputs import Job, Measurement, Objective
+from planner.inputs import Job, Measurement, Objective, software_ages
 from planner.probing import FurtherProbe, not_worth, worth
 from planner.search import Candidate, cluster, feasible, preference
-from planner.units import format_count, format_hours, format_percent, format_usd
+from planner.units import counted, format_count, format_hours, format_percent, format_usd
 
 
 def job_summary(job: Job) -> str:
@@ -51,6 +51,12 @@ def why_mix(choice: Candidate, finalists: Sequence[Candidate]) -> str:
     return "; ".join(parts)
 
 
+def measured(measurements: Sequence[Measurement]) -> str:
+    """How many there are, and of which PyTorch where that differs."""
+    ages = software_ages(measurements)
+    return f"{counted(len(measurements), 'measurement')}{f' ({ages})' if ages else ''}"
+
+
 def evidence(
     choice: Candidate,
     measurements: Sequence[Measurement],
@@ -65,8 +71,7 @@ def evidence(
     if not measurements:
         parts = [f"no probes yet: step time from data sheets only, convergence {convergence}"]
     else:
-        plural = "" if len(measurements) == 1 else "s"
-        parts = [f"{len(measurements)} measurement{plural}, convergence {convergence}"]
+        parts = [f"{measured(measurements)}, convergence {convergence}"]
         if beyond:
             parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
         elif choice.extrapolated:

@@ -177,10 +177,10 @@ class PlanWriter:
         hours = candidate.hours
         batch, reference_batch = np.array([candidate.global_batch]), self.job.workload.target.reference_batch
         return schema.Estimate(
-            hours=_interval(hours),
+            hours=interval_of(hours),
             usd=self._usd_interval(),
-            samples=_interval(models.convergence.predict(batch).rows()[0]),
-            step_seconds=_interval(models.step_time.predict(configuration).rows()[0]),
+            samples=interval_of(models.convergence.predict(batch).rows()[0]),
+            step_seconds=interval_of(models.step_time.predict(configuration).rows()[0]),
             interruptions=schema.Interruptions(mean=candidate.losses),
             statistical_efficiency=float(models.convergence.efficiency(batch, reference_batch)[0]),
             parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
@@ -268,8 +268,8 @@ def option_of(row: Candidate, catalog: Catalog) -> schema.Option:
         market=row.market,
         on_demand_count=row.on_demand_count,
         global_batch=row.global_batch,
-        hours=_interval(row.hours),
-        usd=_interval(row.usd),
+        hours=interval_of(row.hours),
+        usd=interval_of(row.usd),
     )
 
 
@@ -282,7 +282,7 @@ def _can_replace(other: InstanceType, instance_type: InstanceType) -> bool:
     )
 
 
-def _interval(quantiles: Quantiles) -> Interval:
+def interval_of(quantiles: Quantiles) -> Interval:
     return Interval(p05=quantiles.p05, p50=quantiles.p50, p95=quantiles.p95)
 
 

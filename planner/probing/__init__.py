@@ -11,7 +11,7 @@ from planner.probing.probe_clusters import (
     refuse_too_small_a_cap,
     still_to_measure,
 )
-from planner.probing.probe_plan import LOCAL, Probe, container_probes, local_probes, missing, not_in
+from planner.probing.probe_plan import LOCAL, Probe, at_one_batch, container_probes, local_probes, missing, not_in
 from planner.probing.sentences import convergence_source, not_worth, worth
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "FurtherProbe",
     "Probe",
     "ProbeCluster",
+    "at_one_batch",
     "container_probes",
     "convergence_source",
     "cross_validated_error",

@@ -8,7 +8,6 @@ import numpy as np
 
 from planner.columns import Floats, Ints, Prediction
 from planner.models import TERMS, StepTerms, StepTimeModel, hardware_features
-from planner.probing.measured_type import MeasuredType
 
 TREES = 50
 SEED = 0
@@ -39,10 +38,9 @@ def forest(model: StepTimeModel, name: str, left_out: Ints) -> Prediction | None
 
 def _features(model: StepTimeModel, name: str) -> Floats:
     """Workers, data per step and resources, in doublings."""
-    measured = MeasuredType(model, name)
-    here = measured.configurations
+    here = model.measured(name)
     columns = (here.nodes, here.gpus, here.gpu_batch, here.accumulation_steps, here.global_batch)
-    resources = hardware_features(measured.instance_type, measured.gpu, model.workload)
+    resources = hardware_features(here.instance_type, here.gpu, model.workload)
     shape = np.log2(np.stack(columns, axis=1).astype(float))
     return np.concatenate((shape, np.tile(resources, (len(shape), 1))), axis=1)
 
@@ -51,9 +49,9 @@ def physical(model: StepTimeModel, name: str, left_out: Ints) -> Prediction:
     """The data sheet's ring form with a multiplier on each term, by least squares on one type's rows alone."""
     from scipy.optimize import least_squares
 
-    measured = MeasuredType(model, name)
-    kept = np.delete(np.arange(len(measured.rows)), left_out)
-    terms, target = StepTerms(measured.terms.seconds[kept]), measured.rows.log_step[kept]
+    rows, every = model.rows_[name], model.terms(model.measured(name)).seconds
+    kept = np.delete(np.arange(len(rows)), left_out)
+    terms, target = StepTerms(every[kept]), rows.log_step[kept]
 
     def errors(multipliers: Floats) -> Floats:
         return np.asarray(np.log(terms.step(multipliers)[0]) - target)
@@ -62,7 +60,7 @@ def physical(model: StepTimeModel, name: str, left_out: Ints) -> Prediction:
     if len(kept):  # else the data sheet as it stands
         multipliers = least_squares(errors, multipliers, bounds=(-FURTHEST, FURTHEST)).x
         error = 1.645 * float(np.sqrt((errors(multipliers) ** 2).sum() / max(len(kept) - len(TERMS), 1)))
-    return _within(StepTerms(measured.terms.seconds[left_out]).step(multipliers)[0], error)
+    return _within(StepTerms(every[left_out]).step(multipliers)[0], error)
 
 
 def _within(median: Floats, log_error: float) -> Prediction:

@@ -14,6 +14,7 @@ from planner.probing.leave_out import FEWEST_PROBES, Beyond, error_table, hold_o
 from planner.probing.limits import accuracy_limits
 from planner.probing.sentences import convergence_source, worth
 from planner.search import Candidate, Survey, choose, feasible
+from planner.units import counted
 
 
 class ErrorEntry(Contract):
@@ -71,7 +72,7 @@ def report_fit(inputs: PlanInputs, survey: Survey) -> FitReport:
         convergence=convergence,
         law_weights=models.convergence.law_weights_,
         limits=tuple(accuracy_limits(job, models, choice, convergence=convergence, batch=batch)),
-        warnings=models.step_time.warnings_,
+        warnings=models.warnings,
         next_probe=_next_probe(further),
         advice=_advice(choice, further, first=not models.step_time.rows_),
     )
@@ -82,7 +83,7 @@ def _missing(model: StepTimeModel) -> str | None:
     count = sum(len(rows) for rows in model.rows_.values())
     if count >= FEWEST_PROBES:
         return None
-    found = {0: "no probe", 1: "1 probe"}.get(count, f"{count} probes")
+    found = counted(count, "probe") if count else "no probe"
     return f"{found} so far; from {FEWEST_PROBES} on, each is predicted from the others"
 
 

@@ -10,19 +10,21 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from planner.columns import Z95, Floats
 from planner.inputs import Catalog, Job
 from planner.models import JOB_SD, TYPE_SD, Configurations, FittedModels
-from planner.probing.next_probe import LEAST_GAIN, ProbeSpace, expected_improvement, price_usd
+from planner.probing.probe_plan import measuring_seconds
 from planner.search import Candidate, offers_by_market, preference
 
 MOST_NODES = 4  # of a cluster that is rented only to measure; more are predicted from it
-# Warm-up, windows with and without communication, gradient noise; then importing, loading data and a checkpoint.
-STEPS = 450
-SECONDS_BESIDE_STEPS = 60.0
 # How much of a data sheet's error differs between types: what they all miss alike changes no choice.
 OWN_SHARE = float(TYPE_SD[0] / np.hypot(JOB_SD[0], TYPE_SD[0]))
+# Below this part of the job no probe is worth the waiting, whatever it costs.
+LEAST_GAIN = 0.001
+# Below this a standard deviation is none: dividing by it would overflow.
+_SURE = 1e-12
 
 
 class FurtherProbe(NamedTuple):
@@ -59,8 +61,7 @@ def further_probe(
     if not options:
         return None
     gain = _gains(options, choice, _value(job, choice, 1))
-    space = _space(job, catalog, models, options)
-    price = price_usd(space, np.array([option.probe_seconds for option in options]), ())
+    price = _prices_usd(job, catalog, models, options)
     gain_usd = gain * choice.usd.p50
     if not (gain_usd > 0).any():
         return None
@@ -106,7 +107,7 @@ def _options(
             probe=(nodes, gpu_batch),
             log_value=float(np.log(_value(job, row, 1))),
             log_sd=shared * min(log_sd, probe_sd),
-            probe_seconds=SECONDS_BESIDE_STEPS + STEPS * seconds,
+            probe_seconds=measuring_seconds([seconds]),
         )
 
 
@@ -126,14 +127,7 @@ def _same(row: Candidate, other: Candidate) -> bool:
 
 def _doubt(catalog: Catalog, models: FittedModels, name: str, nodes: int, gpu_batch: int) -> tuple[float, float]:
     """Standard deviation of the log step time, and the step's seconds."""
-    instance_type = catalog.instance_type_by_name[name]
-    one = Configurations(
-        instance_type=instance_type,
-        gpu=catalog.gpu_of(instance_type),
-        nodes=np.array([nodes]),
-        gpu_batch=np.array([gpu_batch]),
-        accumulation_steps=np.array([1]),
-    )
+    one = Configurations.of(catalog, catalog.instance_type_by_name[name], nodes=nodes, gpu_batch=gpu_batch)
     step = models.step_time.predict(one)
     return float(np.log(step.p95[0] / step.p50[0])) / Z95, float(step.p50[0])
 
@@ -154,19 +148,18 @@ def _gains(options: Sequence[_Option], choice: Candidate, now: float) -> Floats:
     return np.where(is_choice, np.maximum(put + mean - next_best, 0.0) / now, gain)
 
 
-def _space(job: Job, catalog: Catalog, models: FittedModels, options: Sequence[_Option]) -> ProbeSpace:
-    nodes = np.array([option.probe[0] for option in options])
-    instance_types = [catalog.instance_type_by_name[option.candidate.instance_type] for option in options]
-    names = sorted({instance_type.name for instance_type in instance_types})
-    return ProbeSpace(
-        instance_type=np.array([names.index(instance_type.name) for instance_type in instance_types]),
-        nodes=nodes,
-        gpus=nodes * np.array([instance_type.gpu_count for instance_type in instance_types]),
-        gpu_batch=np.array([option.probe[1] for option in options]),
-        hourly_usd=np.array([_hourly_usd(job, catalog, option) for option in options]),
-        measurable=np.ones(len(options), dtype=bool),
-        startup_seconds=models.overheads.startup_seconds,
-    )
+def expected_improvement(log_value: Floats, log_sd: Floats, best: float) -> Floats:
+    """Of log-normal values below `best`, as a share of it: how much a probe is expected to take off."""
+    ahead = np.maximum(np.log(best) - log_value, -50.0)  # an infinite value is far enough behind
+    z = np.divide(ahead, log_sd, out=np.where(ahead > 0, np.inf, -np.inf), where=log_sd > _SURE)
+    return np.asarray(np.maximum(ndtr(z) - np.exp(log_sd**2 / 2 - ahead) * ndtr(z - log_sd), 0.0))
+
+
+def _prices_usd(job: Job, catalog: Catalog, models: FittedModels, options: Sequence[_Option]) -> Floats:
+    """Each on a cluster of its own: its start, then the probe."""
+    hourly_usd = np.array([_hourly_usd(job, catalog, option) for option in options])
+    seconds = models.overheads.startup_seconds + np.array([option.probe_seconds for option in options])
+    return np.asarray(hourly_usd * seconds / 3600)
 
 
 def _hourly_usd(job: Job, catalog: Catalog, option: _Option) -> float:

@@ -12,24 +12,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from planner.columns import Floats, Ints, Prediction, Quantiles
-from planner.models import (
-    RESIDUAL_SD,
-    MeasuredRows,
-    Multipliers,
-    StepTerms,
-    StepTimeModel,
-    TypedRows,
-    catalogue_priors,
-    fit_node_types,
-    hardware_features,
-    pooled_priors,
-    spread_subset,
-    tabulated,
-    unprobed,
-)
+from planner.columns import Ints, Prediction, Quantiles
+from planner.models import MeasuredRows, StepTimeModel, spread_subset
 from planner.probing.baselines import forest, physical
-from planner.probing.measured_type import MeasuredType, data_sheet_terms
 
 FEWEST_PROBES = 3
 MOST_REFITS = 24  # with more probes than this, several are left out at a time
@@ -81,8 +66,7 @@ def hold_out(model: StepTimeModel, *, baselines: bool = False) -> list[HeldOut]:
 
 
 def _hold_out(model: StepTimeModel, baselines: bool) -> list[HeldOut]:
-    refits = Refits(model)
-    models: dict[str, Model] = {SCAV: lambda _, name, left_out: refits.predict(name, left_out)}
+    models: dict[str, Model] = {SCAV: _without}
     if baselines:
         models |= {"plain forest": forest, "physical form": physical}
     found: list[HeldOut] = []
@@ -96,6 +80,13 @@ def _hold_out(model: StepTimeModel, baselines: bool) -> list[HeldOut]:
                 if prediction is not None:
                     found += _held_out(label, name, rows.at(left_out), beyond, prediction)
     return found
+
+
+def _without(model: StepTimeModel, name: str, left_out: Ints) -> Prediction:
+    """What scav's model says of these rows, fitted to the others."""
+    rows = model.rows_[name]
+    kept = rows.at(np.delete(np.arange(len(rows)), left_out))
+    return model.with_rows(name, kept).predict(model.measured(name).at(left_out))
 
 
 def error_table(held_out: Sequence[HeldOut]) -> list[ErrorRow]:
@@ -158,55 +149,3 @@ def _held_out(
     columns = (rows.placements.nodes.tolist(), rows.placements.gpu_batch.tolist(), beyond, np.exp(rows.log_step))
     for nodes, gpu_batch, kind, seconds, quantiles in zip(*columns, prediction.rows(), strict=True):
         yield HeldOut(label, name, nodes, gpu_batch, kind, float(seconds), quantiles)
-
-
-class Refits:
-    """scav's model without some rows of one type. The other types, which only lend it their prior, stay as they are.
-
-    The forest of a job with many rows then sees the rows of this type only.
-    """
-
-    def __init__(self, model: StepTimeModel) -> None:
-        self._model = model
-        self._names = list(model.rows_)
-        self._lent: dict[str, Multipliers] = {}
-
-    def predict(self, name: str, left_out: Ints) -> Prediction:
-        model, rows = self._model, self._model.rows_[name]
-        measured = MeasuredType(model, name)
-        kept = rows.at(np.delete(np.arange(len(rows)), left_out))
-        asked = rows.placements.at(left_out)
-        outside = np.ones(len(left_out), dtype=bool)
-        if not len(kept):
-            terms = StepTerms(measured.terms.seconds[left_out])
-            step, slope = terms.step(self._lent_to(name).mean)
-            variance = np.einsum("ij,jk,ik->i", slope, self._lent_to(name).covariance, slope)
-            return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), outside)
-        known = catalogue_priors(kept, measured.instance_type, measured.gpu, model.workload, self._lent_to(name))
-        priors = pooled_priors(model.history.get(name, ()), known)
-        hardware = hardware_features(measured.instance_type, measured.gpu, model.workload)
-        fitted = fit_node_types({name: kept}, {name: priors}, {name: hardware})[name]
-        median, sd = tabulated(fitted, asked, kept.placements.gpu_batch)
-        return Prediction.log_normal(np.exp(median), sd, outside)
-
-    def _lent_to(self, name: str) -> Multipliers:
-        """What the other types say of this one."""
-        if name not in self._lent:
-            typed = _typed_rows(self._model).without(self._names.index(name))
-            self._lent[name] = unprobed(typed, len(self._names))
-        return self._lent[name]
-
-
-def _typed_rows(model: StepTimeModel) -> TypedRows:
-    groups = list(model.rows_.items())
-
-    def column(attribute: str) -> Floats:
-        return np.concatenate([getattr(rows, attribute) for _, rows in groups])
-
-    return TypedRows(
-        terms=StepTerms(np.concatenate([data_sheet_terms(model, name).seconds for name, _ in groups])),
-        type_index=np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups]),
-        log_step=column("log_step"),
-        log_work=column("log_work"),
-        weight=column("weight"),
-    )

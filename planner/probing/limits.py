@@ -8,9 +8,9 @@ import numpy as np
 
 from planner.columns import Z95, Quantiles
 from planner.inputs import Job
-from planner.models import COLD_START, RESIDUAL_SD, Configurations, FittedModels, MeasuredRows, StepTimeModel, fits
+from planner.models import COLD_START, RESIDUAL_SD, Configurations, FittedModels, MeasuredRows, StepTimeModel
 from planner.search import Candidate
-from planner.units import format_percent
+from planner.units import counted, format_percent
 
 WORTH_NAMING = 0.05  # below this, repeated probes agree and samples are known
 MOST_TYPES = 3
@@ -23,7 +23,7 @@ def accuracy_limits(
     return [
         *_mostly(models, choice),
         *_unprobed(models.step_time, choice),
-        *(line for name, rows in models.step_time.rows_.items() for line in _range(job, models.step_time, name, rows)),
+        *(line for name, rows in models.step_time.rows_.items() for line in _range(job, models, name, rows)),
         *_repeats(models.step_time),
         *_samples(models, convergence, batch),
     ]
@@ -54,24 +54,17 @@ def _mostly(models: FittedModels, choice: Candidate | None) -> Iterator[str]:
 
 
 def _one(model: StepTimeModel, name: str, nodes: int, gpu_batch: int) -> Configurations:
-    instance_type = model.catalog.instance_type_by_name[name]
-    return Configurations(
-        instance_type=instance_type,
-        gpu=model.catalog.gpu_of(instance_type),
-        nodes=np.array([nodes]),
-        gpu_batch=np.array([gpu_batch]),
-        accumulation_steps=np.array([1]),
-    )
+    return Configurations.of(model.catalog, model.catalog.instance_type_by_name[name], nodes=nodes, gpu_batch=gpu_batch)
 
 
-def _range(job: Job, model: StepTimeModel, name: str, rows: MeasuredRows) -> Iterator[str]:
+def _range(job: Job, models: FittedModels, name: str, rows: MeasuredRows) -> Iterator[str]:
     most, largest = int(rows.placements.nodes.max()), int(rows.placements.gpu_batch.max())
     allowed = job.constraints.nodes.high
     if most < allowed:
         source = "is from the network's data sheet" if most == 1 else "follows from fewer"
-        yield f"no probe of {name} with more than {_counted(most, 'node')}: time on {allowed} {source}"
-    twice = _one(model, name, 1, 2 * largest)
-    if twice.global_batch[0] <= job.workload.global_batch.high and fits(twice, job.workload)[0]:
+        yield f"no probe of {name} with more than {counted(most, 'node')}: time on {allowed} {source}"
+    twice = _one(models.step_time, name, 1, 2 * largest)
+    if twice.global_batch[0] <= job.workload.global_batch.high and models.memory.fits(twice)[0]:
         yield f"no probe of {name} with more than {largest} samples per GPU, though {2 * largest} would fit"
 
 
@@ -92,7 +85,3 @@ def _interval_words(value: Quantiles) -> str:
     """`-30 % to +60 %` around the middle."""
     less, more = 1 - value.p05 / value.p50, value.p95 / value.p50 - 1
     return f"-{format_percent(less)} to +{format_percent(more)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -10,20 +10,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from planner.errors import InputError
 from planner.inputs import InstanceType, Job, Measurement, PlanInputs, Precision
-from planner.models import Configurations, largest_batch
-from planner.probing.probe_plan import Probe, batches_between, missing
+from planner.models import Configurations
+from planner.probing.probe_plan import Probe, batches_between, measuring_seconds, missing
 from planner.search import HOURS_PER_MONTH, STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib
 from planner.units import format_usd
 
 NODE_COUNTS = (1, 2, 4)  # the smallest that tell the network's terms apart; time on more of them is predicted
 FAMILIES = 3
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 60, 14_400  # as templates/probe allows
-_STEPS_PER_BATCH = 450  # warm-up, twice eight windows of twenty, gradient noise
-_SECONDS_PER_BATCH = 60.0  # importing, loading data, checkpoint and all-reduce
 _SAFETY = 2.0  # a cluster that takes longer than this times what is expected is ended
 _SLOW_START_SECONDS = 300.0
 _USUAL_LIMIT_SECONDS = 3600.0
@@ -109,21 +105,14 @@ def _cluster(
 ) -> ProbeCluster | None:
     """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
     job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
-    gpu = inputs.catalog.gpu_of(instance_type)
-    batches = _batches(job, nodes, instance_type.gpu_count, largest_batch(gpu, job.workload))
+    fitting = survey.models.memory.largest_batch(instance_type, nodes)
+    batches = _batches(job, nodes, instance_type.gpu_count, fitting)
     prices = _hourly_usd(inputs, offer, spot)
     if not batches or prices is None:
         return None
-    configurations = Configurations(
-        instance_type=instance_type,
-        gpu=gpu,
-        nodes=np.full(len(batches), nodes),
-        gpu_batch=np.array(batches),
-        accumulation_steps=np.ones(len(batches), dtype=np.int64),
-    )
+    configurations = Configurations.of(inputs.catalog, instance_type, nodes=nodes, gpu_batch=batches)
     startup = survey.models.overheads.startup_seconds
-    steps = float(survey.models.step_time.predict(configurations).p50.sum()) * _STEPS_PER_BATCH
-    expected = startup + steps + _SECONDS_PER_BATCH * len(batches)
+    expected = startup + measuring_seconds(survey.models.step_time.predict(configurations).p50.tolist())
     longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)
     return ProbeCluster(
         instance_type=instance_type.name,

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from planner.inputs import Job, Measurement, Precision
 
 LOCAL = "local"  # the instance type of a machine that is not in the catalogue
+# Of one batch size: warm-up, twice eight windows of twenty, gradient noise; then imports, data, checkpoint, all-reduce.
+STEPS_PER_BATCH = 450
+SECONDS_BESIDE_STEPS = 60.0
 
 
 class Probe(NamedTuple):
@@ -35,6 +38,11 @@ def container_probes(job: Job, node_counts: Sequence[int]) -> list[Probe]:
     return _spread(job, [(nodes, 1) for nodes in node_counts])
 
 
+def at_one_batch(probes: Iterable[Probe], gpu_batch: int) -> list[Probe]:
+    """On the same workers, for a script that takes no other batch."""
+    return list(dict.fromkeys(probe._replace(gpu_batch=gpu_batch) for probe in probes))
+
+
 def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
     workload = job.workload
     batches = batches_between(workload.global_batch.low, workload.global_batch.high)
@@ -51,6 +59,11 @@ def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
 def batches_between(low: int, high: int) -> tuple[int, ...]:
     """Both ends and the geometric middle, as far as they differ."""
     return tuple(dict.fromkeys((low, round((low * high) ** 0.5), high)))
+
+
+def measuring_seconds(step_seconds: Sequence[float]) -> float:
+    """How long a running cluster is busy with these probes, one after the other, each with its step time."""
+    return sum(step_seconds) * STEPS_PER_BATCH + SECONDS_BESIDE_STEPS * len(step_seconds)
 
 
 def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> list[Probe]:

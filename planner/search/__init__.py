@@ -1,6 +1,6 @@
 """Every candidate priced, and one chosen; DeepVM's rule as another way to choose."""
 
-from planner.search.candidates import HOURS_PER_MONTH, Market, batch_grid, offers_by_market, root_volume_gib
+from planner.search.candidates import HOURS_PER_MONTH, Market, every_split, offers_by_market, root_volume_gib
 from planner.search.decision import choose_candidate, cluster, simulated_choice
 from planner.search.deepvm.rental import MEMORY_TYPES_SOURCE, DeepVm, Rental, ScalingOf
 from planner.search.every_candidate import SearchResult, evaluate
@@ -21,12 +21,12 @@ __all__ = [
     "SearchResult",
     "SpotOutcome",
     "Survey",
-    "batch_grid",
     "choose",
     "choose_candidate",
     "cluster",
     "configuration_of",
     "evaluate",
+    "every_split",
     "excess",
     "feasible",
     "front",

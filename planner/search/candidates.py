@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from planner.columns import Flags, Floats, Ints
-from planner.inputs import Catalog, Constraints, CountRange, InstanceType
+from planner.inputs import Catalog, Constraints, CountRange, InstanceType, RegionPrices
+from planner.models import Configurations
 
 Market = Literal["on_demand", "spot"]
-MARKETS: tuple[Market, ...] = ("on_demand", "spot")
 
 _ROOT_VOLUME_GIB = 200  # container image and framework caches
 HOURS_PER_MONTH = 730.0
@@ -22,29 +22,22 @@ _CHECKPOINTS_KEPT = 2
 _MOST_MICRO_STEPS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class BatchGrid:
-    """Every way to spread the allowed global batches over 1..n nodes with the same number of GPUs."""
+def every_split(
+    catalog: Catalog, instance_type: InstanceType, nodes: CountRange, global_batch: CountRange
+) -> Configurations:
+    """Every way to spread the allowed global batches over so many nodes.
 
-    nodes: Ints
-    gpu_batch: Ints
-    accumulation_steps: Ints
-    global_batch: Ints
-
-
-def batch_grid(gpus_per_node: int, nodes: CountRange, global_batch: CountRange) -> BatchGrid:
-    """The global batch is always nodes x GPUs x local batch x micro-steps, so that no sample is dropped."""
+    The global batch is always nodes x GPUs x local batch x micro-steps, so that no sample is dropped.
+    """
+    gpus = instance_type.gpu_count
     rows = [
         (count, local_batch, micro_steps)
         for count in range(nodes.low, nodes.high + 1)
-        for share in _shares(
-            -(-global_batch.low // (count * gpus_per_node)), global_batch.high // (count * gpus_per_node)
-        )
+        for share in _shares(-(-global_batch.low // (count * gpus)), global_batch.high // (count * gpus))
         for local_batch, micro_steps in _splits(share)
     ]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    count, local_batch, micro_steps = columns.T
-    return BatchGrid(count, local_batch, micro_steps, count * gpus_per_node * local_batch * micro_steps)
+    count, local_batch, micro_steps = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return Configurations.of(catalog, instance_type, nodes=count, gpu_batch=local_batch, accumulation_steps=micro_steps)
 
 
 def _shares(low: int, high: int) -> list[int]:
@@ -112,41 +105,55 @@ class Offers:
         return np.asarray(np.outer(nodes, self.volume_usd_per_node) + self.checkpoint_usd)
 
 
+class _Sale(NamedTuple):
+    """One instance type in one zone."""
+
+    region: RegionPrices
+    zone: str
+    on_demand_usd: float
+    spot_usd: float | None
+    interruption_class: int | None
+
+    @property
+    def cheaper_spot_first(self) -> tuple[bool, float, str, str]:
+        return self.spot_usd is None, self.spot_usd or 0.0, self.region.name, self.zone
+
+
 def offers_by_market(
     catalog: Catalog, instance_type: InstanceType, regions: tuple[str, ...], checkpoint_bytes: float
 ) -> dict[Market, Offers]:
     """Only where there is an on-demand price: it bounds what a spot node can cost."""
     prices = {region.name: region for region in catalog.regions}
-    rows = [
-        (offer.region, zone, offer.on_demand_usd, spot_usd, offer.interruption_class)
+    sales = [
+        _Sale(prices[offer.region], zone, offer.on_demand_usd, spot_usd, offer.interruption_class)
         for offer in catalog.offers_by_type[instance_type.name]
         if offer.region in regions and offer.on_demand_usd is not None
         for zone, spot_usd in offer.spot_usd.items()
     ]
-    rows.sort(key=lambda row: (row[3] is None, row[3] or 0.0, row[0], row[1]))
+    sales.sort(key=lambda sale: sale.cheaper_spot_first)
+    on_demand = [(sale, sale.on_demand_usd) for sale in sales]
+    spot = [(sale, sale.spot_usd) for sale in sales if sale.spot_usd is not None]
+    return {
+        "on_demand": _offers("on_demand", on_demand, checkpoint_bytes),
+        "spot": _offers("spot", spot, checkpoint_bytes),
+    }
 
-    def table(market: Market) -> Offers:
-        chosen = [row for row in rows if market == "on_demand" or row[3] is not None]
-        stored_gib = _CHECKPOINTS_KEPT * checkpoint_bytes / 2**30
-        return Offers(
-            market=market,
-            regions=tuple(row[0] for row in chosen),
-            zones=tuple(row[1] for row in chosen),
-            on_demand_usd=np.array([row[2] for row in chosen], dtype=float),
-            node_usd=np.array([row[2] if market == "on_demand" else row[3] for row in chosen], dtype=float),
-            interruption_class=tuple(row[4] for row in chosen),
-            volume_usd_per_node=np.array(
-                [
-                    root_volume_gib(checkpoint_bytes) * prices[row[0]].volume_usd_per_gib_month / HOURS_PER_MONTH
-                    for row in chosen
-                ]
-            ),
-            checkpoint_usd=np.array(
-                [stored_gib * prices[row[0]].object_storage_usd_per_gib_month / HOURS_PER_MONTH for row in chosen]
-            ),
-        )
 
-    return {market: table(market) for market in MARKETS}
+def _offers(market: Market, sales: Sequence[tuple[_Sale, float]], checkpoint_bytes: float) -> Offers:
+    """Each with what a node costs in this market."""
+    volume_gib, stored_gib = root_volume_gib(checkpoint_bytes), _CHECKPOINTS_KEPT * checkpoint_bytes / 2**30
+    volumes = [volume_gib * sale.region.volume_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
+    stored = [stored_gib * sale.region.object_storage_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
+    return Offers(
+        market=market,
+        regions=tuple(sale.region.name for sale, _ in sales),
+        zones=tuple(sale.zone for sale, _ in sales),
+        on_demand_usd=np.array([sale.on_demand_usd for sale, _ in sales], dtype=float),
+        node_usd=np.array([usd for _, usd in sales], dtype=float),
+        interruption_class=tuple(sale.interruption_class for sale, _ in sales),
+        volume_usd_per_node=np.array(volumes),
+        checkpoint_usd=np.array(stored),
+    )
 
 
 def within_quota(instance_type: InstanceType, on_demand: Ints, spot: Ints, constraints: Constraints) -> Flags:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from planner.errors import NoFeasiblePlan
 from planner.inputs import Job, PlanInputs
-from planner.models import model_bytes
 from planner.search.pricing import Candidate
 from planner.search.ranking import choose, excess, feasible, preference
 from planner.search.simulated import SpotOutcome, simulated
@@ -44,7 +42,7 @@ def choose_candidate(inputs: PlanInputs, survey: Survey) -> Chosen:
         finalists = tuple(checked if row is candidate else row for row in finalists)
     candidate = choose([row for row in left if row.market == "on_demand"], job.objective_or_default)
     if candidate is None:
-        raise _nothing_feasible(finalists, found.left_out, job)
+        raise _nothing_feasible(finalists, survey, job)
     return Chosen(candidate, None, finalists)
 
 
@@ -60,11 +58,12 @@ def cluster(candidate: Candidate) -> str:
     return f"{candidate.nodes} x {candidate.instance_type}"
 
 
-def _nothing_feasible(finalists: Sequence[Candidate], left_out: Counter[str], job: Job) -> NoFeasiblePlan:
+def _nothing_feasible(finalists: Sequence[Candidate], survey: Survey, job: Job) -> NoFeasiblePlan:
     """Two nearest misses on different instance types, and what each would need."""
     if not finalists:
+        left_out, fixed = survey.found.left_out, survey.models.memory.fixed_bytes_
         reasons = "; ".join(f"{count} of the instance types {reason}" for reason, count in left_out.items())
-        needed = f"every GPU holds the whole model, {model_bytes(job.workload) / 2**30:,.0f} GiB before activations"
+        needed = f"every GPU holds the whole model, {fixed / 2**30:,.0f} GiB before activations"
         return NoFeasiblePlan(f"no feasible plan: {reasons} ({needed})")
     ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
     nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]

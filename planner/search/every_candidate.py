@@ -17,7 +17,7 @@ import numpy as np
 from planner.columns import Ints, Prediction
 from planner.inputs import Catalog, InstanceType, Job
 from planner.models import Configurations
-from planner.search.candidates import BatchGrid, Market, Offers, batch_grid, offers_by_market, within_quota
+from planner.search.candidates import Market, Offers, every_split, offers_by_market, within_quota
 from planner.search.pricing import Candidate, Predictors, Priced, on_demand, spot_places, with_spot, work_hours
 from planner.search.ranking import preference
 from planner.spot import on_demand_bases
@@ -36,18 +36,17 @@ def search(
     job: Job, catalog: Catalog, instance_types: Sequence[InstanceType], regions: tuple[str, ...], predictors: Predictors
 ) -> SearchResult:
     """Compare every candidate on these instance types and regions."""
-    blocks = _Fronts(job=job, catalog=catalog, regions=regions, predictors=predictors)
+    fronts = _Fronts(job=job, catalog=catalog, regions=regions, predictors=predictors)
     for gpu_count in sorted({instance_type.gpu_count for instance_type in instance_types}):
-        grid = batch_grid(gpu_count, job.constraints.nodes, job.workload.global_batch)
-        samples = predictors.samples(grid.global_batch)
-        for instance_type in (
-            instance_type for instance_type in instance_types if instance_type.gpu_count == gpu_count
-        ):
-            reason = blocks.add(instance_type, grid, samples)
-            blocks.left_out.update([reason] if reason else [])
-    blocks.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
+        alike = [each for each in instance_types if each.gpu_count == gpu_count]
+        splits = every_split(catalog, alike[0], job.constraints.nodes, job.workload.global_batch)
+        samples = predictors.samples(splits.global_batch)
+        for instance_type in alike:
+            reason = fronts.add(splits.on(catalog, instance_type), samples)
+            fronts.left_out.update([reason] if reason else [])
+    fronts.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
     return SearchResult(
-        finalists=tuple(blocks.finalists), candidate_count=blocks.candidate_count, left_out=blocks.left_out
+        finalists=tuple(fronts.finalists), candidate_count=fronts.candidate_count, left_out=fronts.left_out
     )
 
 
@@ -63,21 +62,14 @@ class _Fronts:
     candidate_count: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
-    def add(self, instance_type: InstanceType, grid: BatchGrid, samples: Prediction) -> str | None:
-        """Why the type takes no part, if it does not."""
-        gpu, workload = self.catalog.gpu_of(instance_type), self.job.workload
-        if workload.precision not in gpu.dense_tflops and workload.precision != "tf32":
+    def add(self, configurations: Configurations, samples: Prediction) -> str | None:
+        """All of one instance type. Why it takes no part, if it does not."""
+        instance_type, workload = configurations.instance_type, self.job.workload
+        if configurations.gpu.peak_flops_per_second(workload.precision) is None:
             return "have no units for this precision"
         offers = offers_by_market(self.catalog, instance_type, self.regions, workload.checkpoint_bytes_or_default)
         if not offers["on_demand"]:
             return "are not sold on demand in these regions"
-        configurations = Configurations(
-            instance_type=instance_type,
-            gpu=gpu,
-            nodes=grid.nodes,
-            gpu_batch=grid.gpu_batch,
-            accumulation_steps=grid.accumulation_steps,
-        )
         fits = self.predictors.fits(configurations)
         if len(fits) and not fits.any():
             return "have too little GPU memory for the smallest local batch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class Predictors:
     """What search needs to know of a configuration, whoever predicts it."""
 
     fits: Callable[[Configurations], Flags]
+    largest_batch: Callable[[InstanceType], int]  # on one node
     step_seconds: Callable[[Configurations], Prediction]
     samples: Callable[[Ints], Prediction]
     startup_seconds: float
@@ -31,7 +32,8 @@ class Predictors:
     spot_markets: SpotMarkets | None  # None: without checkpoints a lost node loses everything
 
 
-class Candidate(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
     """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
 
     instance_type: str
@@ -113,28 +115,33 @@ class Priced:
 
     def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
         rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
-        columns = zip(
-            self.offer[kept].tolist(),
-            rows.nodes.tolist(),
-            self.on_demand_count[kept].tolist(),
-            rows.gpu_batch.tolist(),
-            rows.accumulation_steps.tolist(),
-            rows.global_batch.tolist(),
-            self.interval_seconds[kept].tolist(),
-            self.losses[kept].tolist(),
-            [self.falls_back] * len(kept),
-            self.hourly_usd[kept].tolist(),
-            self.storage_hourly_usd[kept].tolist(),
-            hours.rows(),
-            hours.quantile(confidence).tolist(),
-            usd.rows(),
-            usd.quantile(confidence).tolist(),
-            hours.extrapolated.tolist(),
-            strict=True,
-        )
-        name, offers = rows.instance_type.name, self.offers
+        places, offers = self.offer[kept].tolist(), self.offers
+        columns: dict[str, list[Any]] = {
+            "region": [offers.regions[place] for place in places],
+            "zone": [offers.zones[place] for place in places],
+            "nodes": rows.nodes.tolist(),
+            "on_demand_count": self.on_demand_count[kept].tolist(),
+            "gpu_batch": rows.gpu_batch.tolist(),
+            "accumulation_steps": rows.accumulation_steps.tolist(),
+            "global_batch": rows.global_batch.tolist(),
+            "checkpoint_interval_seconds": self.interval_seconds[kept].tolist(),
+            "losses": self.losses[kept].tolist(),
+            "hourly_usd": self.hourly_usd[kept].tolist(),
+            "storage_hourly_usd": self.storage_hourly_usd[kept].tolist(),
+            "hours": hours.rows(),
+            "hours_limit": hours.quantile(confidence).tolist(),
+            "usd": usd.rows(),
+            "usd_limit": usd.quantile(confidence).tolist(),
+            "extrapolated": hours.extrapolated.tolist(),
+        }
+        same: dict[str, Any] = {
+            "instance_type": rows.instance_type.name,
+            "market": offers.market,
+            "falls_back": self.falls_back,
+        }
         return [
-            Candidate(name, offers.market, offers.regions[zone], offers.zones[zone], *row) for zone, *row in columns
+            Candidate(**same, **dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
         ]
 
 

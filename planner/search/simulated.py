@@ -77,12 +77,14 @@ def simulated(
         price_age_days=SNAPSHOT_AGE_DAYS,
         deadline_hours=job.constraints.deadline_hours,
     )
+    case = case.as_written() if candidate.falls_back else case
     policy = case.policy_table() if candidate.falls_back else None
     runs = simulate_case(case, policy=policy, runs=RUNS if policy is None else RUNS_WITH_POLICY, seed=SEED)
     # Who gave up has not paid for the job yet: nothing that is cheap.
     runs = replace(runs, usd=np.where(runs.finished, runs.usd, runs.hours * case.on_demand_hourly_usd))
     confidence = job.constraints.confidence
-    found = candidate._replace(
+    found = replace(
+        candidate,
         hours=_quantiles(runs.hours),
         hours_limit=float(np.quantile(runs.hours, confidence)),
         usd=_quantiles(runs.usd),
@@ -102,13 +104,12 @@ def simulated(
 
 
 def configuration_of(candidate: Candidate, catalog: Catalog) -> Configurations:
-    instance_type = catalog.instance_type_by_name[candidate.instance_type]
-    return Configurations(
-        instance_type=instance_type,
-        gpu=catalog.gpu_of(instance_type),
-        nodes=np.array([candidate.nodes]),
-        gpu_batch=np.array([candidate.gpu_batch]),
-        accumulation_steps=np.array([candidate.accumulation_steps]),
+    return Configurations.of(
+        catalog,
+        catalog.instance_type_by_name[candidate.instance_type],
+        nodes=candidate.nodes,
+        gpu_batch=candidate.gpu_batch,
+        accumulation_steps=candidate.accumulation_steps,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.errors import InputError
-from planner.inputs import InstanceType, PlanInputs, did_you_mean, select_instance_types
-from planner.models import FittedModels, fit_models, fits
+from planner.errors import InputError, did_you_mean
+from planner.inputs import InstanceType, PlanInputs, select_instance_types
+from planner.models import FittedModels, fit_models
 from planner.search.every_candidate import SearchResult, search
 from planner.search.pricing import Predictors
 from planner.spot import SpotHistory, SpotMarkets, spot_price_drift
@@ -61,7 +61,8 @@ def _predictors(inputs: PlanInputs, models: FittedModels) -> Predictors:
         deadline_hours=job.constraints.deadline_hours,
     )
     return Predictors(
-        fits=lambda configurations: fits(configurations, job.workload),
+        fits=models.memory.fits,
+        largest_batch=models.memory.largest_batch,
         step_seconds=models.step_time.predict,
         samples=models.convergence.predict,
         startup_seconds=overheads.startup_seconds,

@@ -22,7 +22,9 @@ _MORE_BASES = (0.25, 0.5, 0.75)  # of the nodes; between them hours and dollars 
 
 
 def on_demand_bases(nodes: Ints, constraints: Constraints) -> Iterator[Ints]:
-    """On-demand nodes for each node count, one column after the other; -1 where it would leave no spot node or repeat.
+    """How many nodes are on demand, for each node count: one column for each way to mix.
+
+    -1 where a way leaves no spot node, or repeats an earlier one.
 
     One hosts the rendezvous and outlives the others, so that is where it starts: more only pay where a loss is dear.
     None at all only where the job asks for it, and for single nodes.
@@ -109,7 +111,7 @@ class SpotMarkets:
 def fallen_back(
     hours: Prediction, usd: Prediction, busy: Prediction, latest_hours: Floats, on_demand_usd: Floats
 ) -> tuple[Prediction, Prediction]:
-    """Hours and dollars when on-demand nodes take over as soon as only they can still be done in `latest_hours`.
+    """Hours and dollars when on-demand nodes take over in time to be done in `latest_hours`.
 
     A run that would end later uses up its slack on spot, at the pace it has there, and does the rest on demand.
     """

@@ -28,7 +28,7 @@ def spot_price_drift(age_days: float = SNAPSHOT_AGE_DAYS) -> Prediction:
 
 
 def spot_price_draws(runs: int, seed: int, age_days: float = SNAPSHOT_AGE_DAYS) -> Floats:
-    """A price for each simulated run, over the snapshot's: log-normal with the interval's own width on either side."""
+    """A factor on the snapshot's price for each simulated run. Log-normal; each side has the interval's own width."""
     drift = spot_price_drift(age_days)
     normal = ndtri(np.random.default_rng(seed).random(runs)) / Z95
     return np.asarray(np.where(normal >= 0, drift.p95**normal, drift.p05**-normal))

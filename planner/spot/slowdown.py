@@ -72,7 +72,7 @@ class SpotRates:
         )
 
     def for_gang(self, times_as_many: Floats | Ints) -> SpotRates:
-        """Of so many times the spot nodes that the rates are of; a gang without any is never lost."""
+        """The rates of a gang with that many times the spot nodes. A gang without any is never lost."""
         more = np.maximum(np.asarray(times_as_many, dtype=float), 1.0)
         scaled = self.scaled(np.where(np.asarray(times_as_many) > 0, more**LOSS_EXPONENT, 0.0), more**RETURN_EXPONENT)
         return replace(
@@ -150,7 +150,10 @@ class SpotBurden:
 
 
 def _kept_hours(loss_per_hour: Floats, up_hours: Floats, keeping: _Keeping) -> Floats:
-    """Of a stint, after its restart and what its end takes back: of whole intervals half of one, of less all."""
+    """What a stint gets done after its restart.
+
+    Its end takes back half an interval on average, or everything where it was shorter than one.
+    """
     if not keeping.saves_on_notice:
         return up_hours - area_by_row(loss_per_hour, keeping.restart_hours + keeping.interval_hours / 2)
     starting = area_by_row(loss_per_hour, keeping.restart_hours)
@@ -159,7 +162,7 @@ def _kept_hours(loss_per_hour: Floats, up_hours: Floats, keeping: _Keeping) -> F
 
 
 def _upper_log_sd(rates: SpotRates, down_hours: Floats, keeping: _Keeping) -> Floats:
-    """How far the hours move when either rate is worse than in 95 of 100 zones: often by far more than the rate."""
+    """How far the hours move when a rate is worse than in 95 of 100 zones: often far more than the rate does."""
 
     def up_and_kept(factor: Floats | float) -> tuple[Floats, Floats]:
         loss = rates.loss_per_hour * np.reshape(factor, (-1, 1))
@@ -179,7 +182,7 @@ def _upper_log_sd(rates: SpotRates, down_hours: Floats, keeping: _Keeping) -> Fl
 
 
 def _start_p95_hours(rates: SpotRates) -> Floats:
-    """How long the run waits for its first node, at most in 95 of 100 runs, over what is not known of the rates.
+    """How long 95 of 100 runs wait for their first node at most. What is not known of the rates is averaged over.
 
     What is left of a shortage that is met at a random moment lasts longer than t with the integral of its survival
     from t on, over the mean hours of a whole turn. That is known at the ages, and beyond the oldest falls evenly.
@@ -220,7 +223,7 @@ def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
 
 
 def _chance_of_none(busy_hours: Floats, burden: SpotBurden) -> Floats:
-    """That capacity is there at the start and stays, over what is not known of the rate."""
+    """The chance that capacity is there at the start and stays. What is not known of the rate is averaged over."""
     losses = burden.losses_per_hour * busy_hours
     none = sum(weight * np.exp(-losses * np.exp(burden.loss_log_sd * point)) for point, weight in _THREE_POINTS)
     return np.asarray(none * (1 - burden.shortage))

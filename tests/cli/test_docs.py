@@ -24,10 +24,21 @@ from planner.cli import cli
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
 COMMANDS_PAGE = REPOSITORY / "docs" / "commands.md"
-PAGES = sorted([README, *(REPOSITORY / "docs").glob("*.md")])
+PAGES = sorted([README, REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
 CONSOLE = re.compile(r"(?ms)^```console\n(.*?)^```$")
 # What a page may show but this test does not run: itself, what needs a network, and what tests/terraform runs.
-NOT_RUN = ("make test", "make lint", "make bench", "git ", "cd ", "terraform ", "tofu ", "pip ", "export ")
+NOT_RUN = (
+    "make test",
+    "make quick",
+    "make lint",
+    "make bench",
+    "git ",
+    "cd ",
+    "terraform ",
+    "tofu ",
+    "pip ",
+    "export ",
+)
 SETTING_UP = "Setting up .venv (once)"
 
 
@@ -87,7 +98,9 @@ def fresh_copy(tmp_path):
     """Like a clone, so that no scav-plan/ of the developer is in the way; with the .venv that there is."""
     copy = tmp_path / "scav"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "scav-plan", "build", "dist")
-    shutil.copytree(REPOSITORY, copy, ignore=ignored)  # keeps times: nothing looks newer than the .venv
+    shutil.copytree(REPOSITORY, copy, ignore=ignored)
+    for name in ("pyproject.toml", "requirements/dev.lock"):
+        os.utime(copy / name, (0, 0))  # older than the .venv, or make would install the copy into it
     environment = Path(sys.executable).parents[1]
     (copy / ".venv").symlink_to(environment)
     stamps = [environment / ".installed-base", environment / ".installed-dev"]
@@ -214,6 +227,14 @@ def _command_fault(words: list[str]) -> str | None:
     words = words[: words.index("--")] if "--" in words else words  # what follows is somebody else's
     unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
     return f"scav {' '.join(path)} has no {unknown[0]}" if unknown else None
+
+
+def test_every_table_of_the_accuracy_page_says_which_command_does_what_it_measures():
+    page = (REPOSITORY / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    for section in page.split("\n## ")[1:]:
+        title, _, command, *_ = section.splitlines()
+        assert command.startswith("Command: "), title
+        assert re.search(r"`scav (\w+)", command), title
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -67,7 +67,9 @@ def test_on_an_empty_machine_planning_works_and_each_missing_thing_says_what_to_
     assert {lines[index].split()[1] for index in missing} == {"Terraform", "container", "AWS", "probes", "embedded"}
     assert all(lines[index + 1].startswith("         -> ") for index in missing)
     assert any(line.split() == ["ok", "scav", __version__] for line in lines)
-    assert "install Terraform 1.5.7 or newer, or OpenTofu, or run `pip install 'scav[terraform]'`" in result.stdout
+    assert (
+        "install Terraform 1.5.7 or newer, or OpenTofu, or run `pip install 'scav-planner[terraform]'`" in result.stdout
+    )
 
 
 def test_terraform_and_tofu_are_told_apart_and_an_old_one_is_said_to_be_old(program):

@@ -10,14 +10,15 @@ import random
 import re
 import string
 import warnings
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from planner.errors import NoFeasiblePlan, ScavError
 from planner.inputs.job.parse import JobFile
-from planner.inputs.measurements import Measurement, parse_measurements, usable
-from planner.inputs.plan_inputs import PlanInputs, Provenance
+from planner.inputs.measurements import MeasurementFile, parse_measurements, usable
+from planner.inputs.plan_inputs import Hashed, Snapshot, plan_inputs
 from planner.outside import assets, store
 from planner.outside.render import render_workspace
 from planner.plan.build import make_plan
@@ -166,7 +167,7 @@ def test_fuzzed_job_files_end_in_a_plan_or_in_one_sentence(block, sources, catal
             job_file = store.load_job(path, {})
             parsed += 1
             if planned:
-                plan_and_render(job_file, (), catalog)
+                plan_and_render(job_file, MeasurementFile(()), catalog)
         except ScavError as error:
             if not reads_well(error):
                 pytest.fail(f"file {number} of block {block}: {error!r}\n{content!r}")
@@ -178,15 +179,16 @@ def test_fuzzed_job_files_end_in_a_plan_or_in_one_sentence(block, sources, catal
 def test_fuzzed_measurements_end_in_a_plan_or_in_one_sentence(catalog, sources, tmp_path):
     chance = random.Random("measurements")  # noqa: S311 (repeatable on purpose)
     path = tmp_path / "scav.yaml"
-    path.write_text(sources[-1].replace("tf32", "bf16"), encoding="utf-8")
+    text = re.sub(r"(?m)^ *(gradient|checkpoint)_bytes: .*\n", "", sources[-1].replace("tf32", "bf16"))
+    path.write_text(text, encoding="utf-8")
     job_file = store.load_job(path, {})
     used = 0
     for number in range(MEASUREMENT_FILES):
         text = "".join(measurement_line(chance) for _ in range(chance.randint(1, 6)))
         try:
-            rows = usable(parse_measurements(text, file="measurements.jsonl").rows, catalog[0], "bf16").rows
-            plan_and_render(job_file, rows, catalog)
-            used += bool(rows)
+            found = parse_measurements(text, file="measurements.jsonl")
+            plan_and_render(job_file, found, catalog)
+            used += bool(usable(found.rows, catalog[0], "bf16").rows)
         except ScavError:
             pass
         except BaseException as error:
@@ -201,18 +203,12 @@ def reads_well(error: ScavError) -> bool:
     return len(text) < 1500 and len(text.splitlines()) <= few and not text.rstrip().endswith(":")
 
 
-def plan_and_render(job_file: JobFile, rows: tuple[Measurement, ...], catalog) -> None:
-    snapshot, name, digest = catalog
-    provenance = Provenance(
-        job_sha256=store.sha256(job_file.job.model_dump_json()),
-        measurements_sha256=None,
-        catalog_sha256=digest,
-        catalog=name,
-        catalog_date=snapshot.date,
-    )
+def plan_and_render(job_file: JobFile, measurements: MeasurementFile, catalog: Snapshot) -> None:
+    digest = store.sha256(job_file.job.model_dump_json())
+    nothing = {"history": Hashed(()), "recordings": Hashed({})}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy's overflow would show to a user as a stray line
-        plan = make_plan(PlanInputs(job_file=job_file, catalog=snapshot, measurements=rows, provenance=provenance))
+        plan = make_plan(plan_inputs(job_file, catalog, Hashed(measurements), **nothing, job_sha256=digest))
     files = render_workspace(plan, templates={}, module={})
     assert all(text.encode() for text in files.values())
     assert plan_text(plan)
@@ -336,6 +332,12 @@ def structured(chance: random.Random) -> str:
     return "".join(f"{key}: {node(1)}\n" for key in ("name", "workload", "constraints", "objective", "network", "run"))
 
 
+ALLREDUCES = tuple(
+    f'{{"bytes": {size}, "seconds": {seconds}}}'
+    for size, seconds in (("65536", "0.001"), ("1e8", "0.2"), ("1e-300", "1e9"), ("1e18", "1e-300"), ("1e18", "1e9"))
+)
+
+
 def measurement_line(chance: random.Random) -> str:
     fields = {
         "instance_type": '"g5.12xlarge"',
@@ -348,6 +350,15 @@ def measurement_line(chance: random.Random) -> str:
         "exposed_sync_seconds": chance.choice(("null", "0", "0.05", "0.2", "1e-300", "1e9")),
         "startup_seconds": chance.choice(("null", "0", "120", "1e-300", "1e9")),
         "checkpoint_save_seconds": chance.choice(("null", "0", "3", "1e-300", "1e9")),
+        "checkpoint_restore_seconds": chance.choice(("null", "0", "3", "1e-300", "1e9")),
+        "checkpoint_bytes": chance.choice(("null", "3e8", "1e-300", "1e18")),
+        "gradient_bytes": chance.choice(("null", "1e8", "1e-300", "1e18")),
+        "parameters": chance.choice(("null", "25600000", "1", "1000000000000000")),
+        "peak_memory_bytes": chance.choice(("null", "5e9", "1e-300", "1e18")),
+        "out_of_memory_at": chance.choice(("null", "null", "96", "1", "16777216")),
+        "window_variation": chance.choice(("null", "0", "0.3", "1e9")),
+        "allreduce": chance.choice(("[]", *(f"[{each}, {other}]" for each, other in permutations(ALLREDUCES, 2)))),
+        "software": chance.choice(("{}", '{"torch": "2.3"}', '{"torch": "99999.1"}', '{"torch": "2.13.0+cu130"}')),
         "probe_usd": chance.choice(("null", "0", "0.4", "1e9")),
     }
     if chance.random() < 0.1:

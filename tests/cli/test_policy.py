@@ -84,7 +84,7 @@ def _without_a_table(policy):
         (_few_rows, "table: not a policy that scav wrote: slack_hours.on_demand must be 12 rows of 25 numbers"),
         (_unsorted, "table: not a policy that scav wrote: work_left_hours must be two numbers or more, each above"),
         (_without_a_count, "not a policy that scav wrote: on_demand_count must say it for spot and for on_demand"),
-        (_without_a_table, "table: not a policy that scav wrote: Field required"),
+        (_without_a_table, "table: not a policy that scav wrote: this key is required"),
     ],
 )
 def test_a_policy_of_another_shape_is_refused_in_one_line(ask, tmp_path, spoil, message):

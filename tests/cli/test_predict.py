@@ -9,7 +9,7 @@ import sys
 import pytest
 
 needs_vega_lite = pytest.mark.skipif(
-    importlib.util.find_spec("vl_convert") is None, reason='no vl_convert: pip install "scav[report]"'
+    importlib.util.find_spec("vl_convert") is None, reason='no vl_convert: pip install "scav-planner[report]"'
 )
 
 
@@ -96,7 +96,9 @@ def test_without_the_extra_one_line_says_how_to_get_it(run_scav, write_job, monk
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     result = run_scav("predict", *TYPE, "--sweep", "nodes", "--plot-file", "out.svg")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == 'Error: --plot-file: drawing to a file needs Vega-Lite: pip install "scav[report]"\n'
+    assert (
+        result.stderr == 'Error: --plot-file: drawing to a file needs Vega-Lite: pip install "scav-planner[report]"\n'
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 needs_vega_lite = pytest.mark.skipif(
-    importlib.util.find_spec("vl_convert") is None, reason='no vl_convert: pip install "scav[report]"'
+    importlib.util.find_spec("vl_convert") is None, reason='no vl_convert: pip install "scav-planner[report]"'
 )
 FEW = ("--runs", "300")
 POLICIES = [
@@ -164,7 +164,7 @@ def test_a_file_without_vega_lite_says_what_to_install(simulate, run_scav, monke
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     result = run_scav("simulate", *FEW, "--svg", "out.svg")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert 'pip install "scav[report]"' in result.stderr
+    assert 'pip install "scav-planner[report]"' in result.stderr
 
 
 @pytest.mark.parametrize(

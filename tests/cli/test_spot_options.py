@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.spot.deadline.dynamic_program import solve
+from planner.spot.simulation import case
+
+AS_WRITTEN = case.Case.as_written
+
 OFTEN_LOST = ([4] * 12 + [0] * 12) * 60  # two hours there, two hours gone
 ALWAYS_THERE = [8] * 1000
 
@@ -153,6 +158,17 @@ def test_falling_back_keeps_a_deadline_that_spot_alone_would_not(run_scav, plan,
     assert helped["spot"]["counts_on_fallback"]
     assert helped["constraints"]["deadline_hours"]["probability"] >= 0.95
     assert helped["estimate"]["usd"]["p50"] < plan(*limits, "--spot", "never")["estimate"]["usd"]["p50"]
+
+
+def test_the_table_that_was_simulated_is_the_one_that_is_written(monkeypatch, plan, recorded):
+    """Made again from the plan it is the same to the last digit, so it is solved once for each simulated candidate."""
+    simulated, written = [], []
+    monkeypatch.setattr(case, "solve", lambda *arguments: simulated.append(arguments) or solve(*arguments))
+    case._solved.cache_clear()
+    monkeypatch.setattr(case.Case, "as_written", lambda self: written.append(self) or AS_WRITTEN(self))
+    options = ("--spot-history", recorded(OFTEN_LOST), "--deadline", "120h", "--spot", "always")
+    assert plan(*options, "--on-demand-base", "0", "--on-demand-fallback")["spot"]["counts_on_fallback"]
+    assert len(simulated) == len(written) >= 1
 
 
 def test_a_recording_of_a_place_that_nobody_knows_is_named(run_scav, write_job, recorded, tmp_path):

@@ -7,6 +7,7 @@ tests/terraform/test_github_steps.py runs the shell steps of the GitHub workflow
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import re
 import shutil
@@ -17,8 +18,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-from planner import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = REPOSITORY / "examples" / "gitops"
@@ -116,11 +115,23 @@ def test_other_recipes_use_documented_keys(file, documented):
     walk(yaml.safe_load((RECIPES / file).read_text()), "")
 
 
-def test_recipes_install_this_version_and_look_at_the_same_places():
+def test_recipes_install_scav_by_its_hash_and_look_at_the_same_places():
+    """By name alone they would get whatever an index has under it."""
     for path in sorted(path for path in RECIPES.rglob("*") if path.is_file()):
         text = path.read_text()
-        assert set(re.findall(r"SCAV_VERSION: (\S+)", text)) <= {__version__}, path
+        installs = re.findall(r"\bpip3? .*install\b.*", text)
+        assert all(
+            re.search(r"pip install( --quiet)? --require-hashes -r \S*scav\.txt\b", line) for line in installs
+        ), path
+        assert installs or not re.search(r"(?m)^\s*-?\s*(run: )?scav ", text), f"{path} installs no scav"
         assert set(re.findall(r"conftest\S*:\s?(v[\d.]+)", text)) <= {"v0.56.0"}, path
+
+
+def test_modules_that_a_recipe_runs_exist():
+    text = "\n".join(path.read_text() for path in RECIPES.rglob("*") if path.is_file())
+    modules = set(re.findall(r"-m (planner[\w.]*)", text))
+    assert modules
+    assert [module for module in modules if importlib.util.find_spec(module) is None] == []
 
 
 def test_the_page_names_every_recipe():

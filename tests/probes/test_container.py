@@ -16,6 +16,7 @@ from pathlib import Path
 import machine_image
 import pytest
 from click.testing import Result
+from patience import PATIENCE_SECONDS
 
 from planner.errors import ScavError
 from planner.outside.runners.container_engine import BUILD_ARGUMENTS, LABEL, RUN_ARGUMENTS, Engine, find_engine
@@ -173,19 +174,19 @@ def test_nothing_is_left_when_scav_is_stopped(
 ) -> None:
     """At once after Ctrl-C, at the start of the next run after kill -9."""
     image = engine.build(REPOSITORY / "probes", base_with_torch)
-    (job / "train.py").write_text("import time\ntime.sleep(600)\n")
+    (job / "train.py").write_text("import time\ntime.sleep(3600)\n")
     scav = subprocess.Popen(
         [sys.executable, "-m", "planner", "probe", job, "--on", "container", "--image", image.id],
         env={**os.environ, RUN_ARGUMENTS: LIMITS},
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not engine.call("ps", "--filter", f"label={LABEL}", "--quiet") and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not is_clean(engine)
     scav.send_signal(ending)
-    said = scav.communicate(timeout=60)[1]
+    said = scav.communicate(timeout=PATIENCE_SECONDS)[1]
     if ending is signal.SIGINT:
         assert (scav.returncode, said.splitlines()[-1]) == (130, "Error: interrupted by SIGINT")
     else:
@@ -195,7 +196,7 @@ def test_nothing_is_left_when_scav_is_stopped(
 
 
 def test_two_scavs_do_not_remove_each_others_containers(engine: Engine) -> None:
-    other = subprocess.Popen([shutil.which("sleep") or "sleep", "60"])
+    other = subprocess.Popen([shutil.which("sleep") or "sleep", "3600"])
     network = f"{LABEL}-{other.pid}-0123abcd"
     try:
         engine.call("network", "create", "--label", LABEL, network)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 torch = pytest.importorskip("torch")
 
@@ -100,7 +101,7 @@ dist.destroy_process_group()
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     ).stdout
     (group,) = groups_of_one_process(processes)
     expected = [processes, group.mean_squared_norm, group.squared_norm_of_mean]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
@@ -69,7 +70,7 @@ def probe(tmp_path: Path, script: str, processes: int = 1, **environment: str) -
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
@@ -140,7 +141,7 @@ batches = (torch.randn(int(os.environ["SCAV_GPU_BATCH"]), 8) for _ in range(10_0
     "loop",
     [
         "if True:\n    for x in scav_probe.steps(batches):",
-        "for x in batches:\n    with scav_probe.step():",
+        "for x in batches:\n    with scav_probe.step(samples=len(x)):",
     ],
     ids=["steps", "step"],
 )
@@ -150,21 +151,42 @@ def test_a_script_can_say_itself_what_a_step_is(tmp_path: Path, loop: str) -> No
     assert record["step_seconds"] >= 0.005
 
 
-def test_any_program_can_report_its_steps(tmp_path: Path) -> None:
+def follow(tmp_path: Path, samples: str, **environment: str) -> dict[str, Any]:
     program = (
         "import json, os, time\n"
         "file = open(os.environ['SCAV_PROBE_STEPS'], 'a', buffering=1)\n"
         "for step in range(10_000):\n"
-        "    file.write(json.dumps({'step_seconds': 0.5 if step < 20 else 0.25, 'data_wait_seconds': 0.1}) + '\\n')\n"
+        f"    line = {{'step_seconds': 0.5 if step < 20 else 0.25, 'data_wait_seconds': 0.1, {samples}}}\n"
+        "    file.write(json.dumps(line) + '\\n')\n"
         "    time.sleep(0.001)\n"
     )
     output = tmp_path / "probe.json"
-    environment = {"SCAV_PROBE_OUTPUT": str(output), "SCAV_GPU_BATCH": "4", "SCAV_GLOBAL_BATCH": "8"}
+    asked = {"SCAV_PROBE_OUTPUT": str(output), "SCAV_GPU_BATCH": "4", "SCAV_GLOBAL_BATCH": "8"}
     subprocess.run(
         [sys.executable, "-m", "probes.follow", sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **asked, **environment},
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
-    record = json.loads(output.read_text())
+    record: dict[str, Any] = json.loads(output.read_text())
+    return record
+
+
+def test_any_program_can_report_its_steps(tmp_path: Path) -> None:
+    record = follow(tmp_path, "'samples': 8")
     assert (record["step_seconds"], record["data_wait_seconds"], record["gpus_per_node"]) == (0.25, 0.1, 2)
+    assert (record["gpu_batch"], record["asked_gpu_batch"], record["batch_source"]) == (4, 4, "stated")
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [("'samples': 6", "took 6 samples per step, asked for 8"), ("", "does not say how many samples its steps take")],
+)
+def test_a_program_whose_steps_are_others_or_untold_is_refused(tmp_path: Path, samples: str, words: str) -> None:
+    record = follow(tmp_path, samples)
+    assert record["outcome"] == "other_batch"
+    assert words in record["reason"]
+
+
+def test_the_user_may_state_what_a_program_does_not_say(tmp_path: Path) -> None:
+    assert follow(tmp_path, "", SCAV_PROBE_SAMPLES_ARE_STATED="1")["outcome"] == "measured"

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from stand_ins import World, metadata_server, wait_until
+from stand_ins import PATIENCE_SECONDS, World, metadata_server, wait_until
 
 AGENT = Path(__file__).resolve().parents[2] / "modules" / "gpu-cluster" / "user_data" / "agent"
 HOSTILE = "'; $(touch owned) `touch owned` ${HOME}\n\"x"
@@ -41,6 +41,11 @@ MEMORY_URL = f"http://{ADDRESS}:29401"
 ME = {"InstanceId": "i-me", "PrivateIpAddress": ADDRESS, "LaunchTime": "2025-01-01T00:00:02+00:00"}
 MEMORY = ME | {"InstanceId": "i-memory"}
 STOPPABLE_JOB = "trap 'echo last > last.pt; exit 143' TERM; touch running.tmp; while :; do sleep 0.05; done"
+
+
+def until(file: Path) -> str:
+    """Words of a job that wait for what the agent does beside it."""
+    return f"while [ ! -e '{file}' ]; do sleep 0.05; done"
 
 
 class Node(World):
@@ -87,7 +92,7 @@ class Node(World):
 
     def run(self, command: str) -> str:
         with self.start(command) as process:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, output
         return output
 
@@ -131,4 +136,4 @@ def memory_files():
 
 def memory_put(name, data):
     request = urllib.request.Request(f"{MEMORY_URL}/{name}", method="PUT", data=data)
-    urllib.request.urlopen(request, timeout=5).close()
+    urllib.request.urlopen(request, timeout=PATIENCE_SECONDS).close()

@@ -45,7 +45,7 @@ class Terraform:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=10 * MINUTES,
+            timeout=30 * MINUTES,
             check=False,
         )
 

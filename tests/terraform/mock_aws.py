@@ -226,7 +226,7 @@ def started_mock(folder: Path) -> Iterator[MockAws]:
             yield MockAws(url=f"http://127.0.0.1:{port}", log=log)
         finally:
             process.stdin.close()
-            process.wait(timeout=20)
+            process.wait(timeout=300)
 
 
 @contextlib.contextmanager
@@ -252,7 +252,7 @@ def attached_provider(binary: Path, environment: dict[str, str], log: Path) -> I
             raise AssertionError(f"the provider did not start: {log.read_text()}")
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=300)
 
 
 def plan_workspace(folder: Path, example: str, *options: str) -> dict[str, Any]:

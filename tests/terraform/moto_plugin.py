@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # read when moto is imported
 
+import moto.iam.models
 import moto_faults
 from flask import Response, request
 from moto.autoscaling.models import FakeAutoScalingGroup
@@ -24,6 +25,7 @@ from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
 from moto.core.utils import convert_to_flask_response
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import amis
 from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.ec2.responses import EC2Response
@@ -33,6 +35,7 @@ from moto.server import ThreadedMotoServer
 from moto.servicequotas.responses import ServiceQuotasResponse
 
 VCPU_QUOTA = 5000.0
+IMAGES, POLICY = "amzn2-ami-", "AmazonSSMManagedInstanceCore"  # all that modules and tests name
 
 
 def main() -> None:
@@ -46,6 +49,7 @@ def main() -> None:
 def install() -> None:
     """Put everything of this file into moto, and what can go wrong."""
     moto_faults.install()
+    keep_what_is_used()
     for response, calls in REPLACED_CALLS.items():
         for call in calls:
             setattr(response, call.__name__, call)
@@ -55,6 +59,14 @@ def install() -> None:
     FakeAutoScalingGroup.update = keep_policy(FakeAutoScalingGroup.update)
     IAMPolicyStatement.is_action_permitted = pretend_tls(IAMPolicyStatement.is_action_permitted)
     BudgetsBackend.create_budget = keep_tags(BudgetsBackend.create_budget)
+
+
+def keep_what_is_used() -> None:
+    """moto makes a thousand images and as many policies anew whenever it is reset, which takes seconds."""
+    os.environ["MOTO_AMIS_PATH"] = "those of AMIS, and no newer ones"
+    amis.AMIS[:] = [ami for ami in amis.AMIS if ami["name"].startswith(IMAGES)]
+    policies = json.loads(moto.iam.models.aws_managed_policies_data)
+    moto.iam.models.aws_managed_policies_data = json.dumps({POLICY: policies[POLICY]})
 
 
 def refuse_on_failure(answer: Any) -> Any:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from stand_ins import World, metadata_server, wait_until
+from stand_ins import PATIENCE_SECONDS, World, metadata_server, wait_until
 
 OWN_NAMESPACES = ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 METADATA_ADDRESS = "169.254.169.254"
@@ -87,7 +87,8 @@ class BootedNode:
         """Run a command on the node."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         enter = ["nsenter", "--target", children[0], "--user", "--net", "--mount", "--preserve-credentials"]
-        return subprocess.run([*enter, *command], capture_output=True, text=True, check=False, timeout=30)
+        arguments = [*enter, *command]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
 
 
 def boot(root: Path) -> None:

@@ -20,9 +20,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +57,14 @@ def played_nodes(
     run_id: str | None = None,
     environment: dict[str, str] | None = None,
     silent: bool = False,
-    dies_after: float | None = None,
     pull_error: str = "",
     poll_seconds: float = 0.5,
 ) -> Iterator[PlayedNodes]:
     """Plays the nodes of one run, or of every run that comes.
 
     `job` is the folder in which the container's command is run (/workspace in the container), or a shell script that
-    is run instead of the command. `silent` nodes exist and never say anything. `dies_after` is the age in seconds at
-    which the first node is lost, without a notice. With `pull_error` no node gets the image, and docker says that.
+    is run instead of the command. `silent` nodes exist and never say anything. With `pull_error` no node gets the
+    image, and docker says that.
     """
     require_namespaces()
     played = {
@@ -80,7 +78,7 @@ def played_nodes(
         socket = stack.enter_context(answered_aws(aws, lambda instance: nodes.lose(instance)))
         machine_environment = {"AWS_SOCKET": str(socket), "SCAV_POLL_SECONDS": str(poll_seconds)}
         boots = None if silent else Boots(network=network, environment=machine_environment, played=played)
-        nodes = PlayedNodes(aws, root, run_id, boots, dies_after)
+        nodes = PlayedNodes(aws, root, run_id, boots)
         stack.enter_context(nodes.watched())
         try:
             yield nodes
@@ -105,7 +103,6 @@ class PlayedNode:
     group: str
     user_data: str
     world: World
-    born: float = field(default_factory=time.monotonic)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -169,10 +166,8 @@ class PlayedNode:
 class PlayedNodes(Sequence[PlayedNode]):
     """Every node that ever was, in the order in which they came."""
 
-    def __init__(
-        self, aws: MockAws, root: Path, run_id: str | None, boots: Boots | None, dies_after: float | None
-    ) -> None:
-        self.aws, self.root, self.run_id, self.boots, self.dies_after = aws, root, run_id, boots, dies_after
+    def __init__(self, aws: MockAws, root: Path, run_id: str | None, boots: Boots | None) -> None:
+        self.aws, self.root, self.run_id, self.boots = aws, root, run_id, boots
         self._nodes: list[PlayedNode] = []
         self._failure: BaseException | None = None
         self._ended = threading.Event()
@@ -183,8 +178,8 @@ class PlayedNodes(Sequence[PlayedNode]):
     def __getitem__(self, index: Any) -> Any:
         return self._nodes[index]
 
-    def wait_for(self, count: int, seconds: float = 60) -> None:
-        wait_until(lambda: len(self) >= count, seconds)
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self) >= count)
 
     def lose(self, instance_id: str) -> None:
         """The instance is terminated: by hand, by its own shutdown, by AWS."""
@@ -228,9 +223,6 @@ class PlayedNodes(Sequence[PlayedNode]):
             group = self._group_of(instances[name])
             if group is not None:
                 self._nodes.append(self._started(instances[name], group))
-        for node in self._nodes[:1] if self.dies_after is not None else []:
-            if node.instance_id in instances and time.monotonic() > node.born + self.dies_after:
-                self.lose(node.instance_id)
 
     def _instances(self) -> list[dict[str, Any]]:
         """Running, of the run, and launched by a group."""

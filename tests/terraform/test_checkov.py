@@ -51,7 +51,7 @@ def checkov() -> Path:
 def scan(checkov: Path, *arguments: str, cwd: Path) -> dict[str, list[dict[str, str]]]:
     """Failed, passed and skipped checks, without asking the network."""
     command = [checkov, "-m", "checkov.main", "--skip-download", "--compact", "--output", "json", *arguments]
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=1800)
     assert result.stdout.strip(), result.stderr
     report = json.loads(result.stdout)
     assert report["results"]["parsing_errors"] == []

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from stand_ins import PATIENCE_SECONDS
 from test_cycle import Variant, planned_variant, run_cycle
 
 SHIM = ("-m", "planner.outside.terraform.embedded")
@@ -22,7 +23,7 @@ resource "terraform_data" "endless" {
   depends_on = [terraform_data.quick]
 
   provisioner "local-exec" {
-    command = "exec sleep 60"
+    command = "exec sleep 3600"
   }
 }
 """
@@ -71,7 +72,7 @@ def test_one_interrupt_ends_it_in_order_with_its_state(embedded, tmp_path):
                 break
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "Interrupt received" in output
     state = json.loads((tmp_path / "terraform.tfstate").read_text())

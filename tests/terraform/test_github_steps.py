@@ -1,6 +1,6 @@
 """The shell steps of the GitHub workflow, run as a runner would, in a clone of a repository made for them.
 
-Real: bash, git, scav, Terraform and the AWS provider. Stand-ins: `pip install scav` (it is here), `gh` (writes down
+Real: bash, git, scav, Terraform and the AWS provider. Stand-ins: `pip install` (scav is here), `gh` (writes down
 what it was asked), `docker run …conftest` (the policies in another Rego interpreter), AWS (the mock).
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from mock_aws import OVERRIDE
+from stand_ins import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = REPOSITORY / "examples" / "gitops"
@@ -101,7 +102,7 @@ class Runner:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_SECONDS,
         )
 
     def _value(self, match: re.Match[str]) -> str:
@@ -159,12 +160,12 @@ def test_every_shell_step_runs_from_review_to_apply(runner, mock_server):
     calls = Path(runner.environment["CALLS"]).read_text().splitlines()
     pull_request = "gh pr comment https://github.com/your-org/your-repo/pull/7"
     assert calls == [
-        f"-m pip install --quiet scav=={WORKFLOW['env']['SCAV_VERSION']}",
+        "-m pip install --quiet --require-hashes -r tools/scav.txt",
         f"{pull_request} --edit-last --body-file comment.md",
         f"{pull_request} --body-file comment.md",
         "conftest test --policy policy --namespace scav.cost scav.cost.json",
         "conftest test --policy policy --namespace scav.plan plan.json",
-        f"-m pip install --quiet scav=={WORKFLOW['env']['SCAV_VERSION']}",
+        "-m pip install --quiet --require-hashes -r tools/scav.txt",
         "conftest test --policy policy --namespace scav.plan plan.json",
     ]
     assert mock_server.desired_capacity("scav-recipe-1") == 1

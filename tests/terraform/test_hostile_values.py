@@ -86,7 +86,8 @@ def test_hostile_text_reaches_the_container_as_it_was_written(run_scav, terrafor
     """From the job file through scav, Terraform, user data, bash and the agent to the container's argument list."""
     require_namespaces()
     workspace = tmp_path / "workspace"
-    folder = write_job(tmp_path / "job", job(command=[*HOSTILE, DECOMPOSED], budget_emails=[HOSTILE_EMAIL]))
+    written = [word.replace("{x}", "{{x}}") for word in HOSTILE]  # else a placeholder that nobody knows
+    folder = write_job(tmp_path / "job", job(command=[*written, DECOMPOSED], budget_emails=[HOSTILE_EMAIL]))
     planned = run_scav("plan", folder, "--out", workspace, "--nodes", "1")
     assert planned.exit_code == 0, planned.stderr
     (workspace / "x").write_text("what file() would have read", encoding="utf-8")

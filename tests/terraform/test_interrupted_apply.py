@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mock_aws import copy_workspace, plan_workspace
+from mock_aws import MockAws, copy_workspace, plan_workspace
+from stand_ins import PATIENCE_SECONDS, wait_until
 
 from planner.outside.terraform.adopt import adopting_plan
 from planner.outside.terraform.executable import Executable
@@ -152,12 +153,12 @@ def test_stopped_scav_leaves_a_state_that_the_next_apply_continues(
             stderr=subprocess.PIPE,
             text=True,
         ) as scav:
-            wait_for(lambda: "roles" in mock_aws.resources(run_id))
+            wait_until(lambda: has_role(mock_aws, run_id))
             scav.send_signal(number)
-            _, said = scav.communicate(timeout=120)
+            _, said = scav.communicate(timeout=PATIENCE_SECONDS)
         assert scav.returncode in (1, -signal.SIGKILL), said
         assert (FIRST in said) is (number == signal.SIGINT)
-        wait_for(lambda: not was_killed(folder))
+        wait_until(lambda: not was_killed(folder))
 
         workspace = opened(folder, attached_terraform)
         workspace.init()
@@ -171,6 +172,11 @@ def test_stopped_scav_leaves_a_state_that_the_next_apply_continues(
         list(pool.map(stop_and_continue, [signal.SIGINT, signal.SIGKILL]))
 
 
+def has_role(aws: MockAws, run_id: str) -> bool:
+    """One of the first of the run's resources: the rest of the apply is still to come."""
+    return any(run_id in role["RoleName"] for role in aws.client("iam").list_roles()["Roles"])
+
+
 def scav_adopt(terraform: Any, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "planner", "adopt", str(folder), *options],
@@ -178,7 +184,7 @@ def scav_adopt(terraform: Any, folder: Path, *options: str) -> subprocess.Comple
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -199,12 +205,12 @@ def kill(terraform: Any, folder: Path, moment: Moment, *what: str) -> None:
         text=True,
         start_new_session=True,
     ) as process:
-        wait_until(process, moment)
+        let_pass(process, moment)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_until(process: subprocess.Popen[str], moment: Moment) -> None:
+def let_pass(process: subprocess.Popen[str], moment: Moment) -> None:
     steps = 0
     for event in events(process):
         steps += event["type"] in ("apply_start", "apply_complete") and event["hook"]["action"] != "read"
@@ -217,10 +223,3 @@ def events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:
         yield json.loads(line)
-
-
-def wait_for(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)

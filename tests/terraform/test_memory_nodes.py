@@ -9,8 +9,8 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from agent_node import ADDRESS, ME, MEMORY, MEMORY_URL, memory_files, memory_put
-from stand_ins import wait_until
+from agent_node import ADDRESS, ME, MEMORY, MEMORY_URL, memory_files, memory_put, until
+from stand_ins import PATIENCE_SECONDS, wait_until
 
 
 @pytest.mark.usefixtures("memory_node")
@@ -52,10 +52,12 @@ def test_what_memory_and_s3_both_have_comes_from_memory_unless_s3_is_newer(world
 
 @pytest.mark.usefixtures("memory_node")
 def test_a_checkpoint_that_the_job_removes_is_removed_from_memory_and_s3(world):
-    world.set_job("echo 1 > epoch-1.pt; sleep 1; rm epoch-1.pt; echo 2 > epoch-2.pt; sleep 0.5")
+    checkpoints = world.stored / "checkpoints"
+    first = until(checkpoints / "epoch-1.pt")
+    world.set_job(f"echo 1 > epoch-1.pt; {first}; rm epoch-1.pt; echo 2 > epoch-2.pt")
     world.run("train")
     assert list(memory_files()) == ["epoch-2.pt"]
-    assert [path.name for path in (world.stored / "checkpoints").iterdir()] == ["epoch-2.pt"]
+    wait_until(lambda: [path.name for path in checkpoints.iterdir()] == ["epoch-2.pt"])
 
 
 def test_without_an_answer_from_memory_checkpoints_go_to_s3(world):
@@ -97,5 +99,5 @@ def test_memory_keeps_to_its_folder(world):
     with pytest.raises(urllib.error.HTTPError, match="400"):
         memory_put("..%2Frun.json", b"{}")
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"{MEMORY_URL}/../run.json", timeout=5)
+        urllib.request.urlopen(f"{MEMORY_URL}/../run.json", timeout=PATIENCE_SECONDS)
     assert json.loads((world.root / "run.json").read_text())["run_id"] == "run-1"

@@ -15,8 +15,9 @@ from agent_node import (
     ME,
     RUN,
     STOPPABLE_JOB,
+    until,
 )
-from stand_ins import wait_until
+from stand_ins import PATIENCE_SECONDS, wait_until
 
 
 @pytest.mark.parametrize("path", sorted(AGENT.glob("*.py")), ids=lambda path: path.name)
@@ -93,11 +94,12 @@ def test_an_image_that_cannot_be_had_ends_the_run(world):
 
 
 def test_what_the_job_reports_is_stored_by_node_and_kept(world):
+    results = world.stored / "results" / "i-me"
     world.set_job(
-        f"cd {world.results}; echo first > measurements.jsonl; touch gone.txt; sleep 1; rm gone.txt; echo >> more.txt"
+        f"cd {world.results}; echo first > measurements.jsonl; touch gone.txt; {until(results / 'gone.txt')};"
+        "rm gone.txt; echo >> more.txt"
     )
     world.run("train")
-    results = world.stored / "results" / "i-me"
     assert sorted(path.name for path in results.iterdir()) == ["gone.txt", "measurements.jsonl", "more.txt"]
 
 
@@ -114,7 +116,7 @@ def test_on_sigterm_the_last_checkpoint_is_stored_and_the_run_goes_on(world):
     with world.start("train") as agent:
         wait_until((world.checkpoints / "running.tmp").exists)
         agent.send_signal(signal.SIGTERM)
-        agent.communicate(timeout=30)
+        agent.communicate(timeout=PATIENCE_SECONDS)
     assert (world.stored / "checkpoints" / "last.pt").read_text() == "last\n"
     assert not (world.stored / "_SUCCESS").exists()
     assert not world.scaled_to_zero
@@ -132,7 +134,7 @@ def test_rendezvous_is_on_the_on_demand_node_and_moves_with_it(world):
         world.set_nodes(ME, spot, on_demand | {"InstanceId": "i-new", "PrivateIpAddress": "10.0.0.4"})
         wait_until(lambda: len(world.containers) == 2)
         agent.send_signal(signal.SIGTERM)
-        agent.communicate(timeout=30)
+        agent.communicate(timeout=PATIENCE_SECONDS)
     endpoints = [next(word for word in run if word.startswith("--rdzv-endpoint=")) for run in world.containers]
     assert endpoints == ["--rdzv-endpoint=10.0.0.2:29400", "--rdzv-endpoint=10.0.0.4:29400"]
 
@@ -143,10 +145,11 @@ def test_a_node_that_is_done_waits_for_the_others_and_takes_over_when_the_first_
     world.set_nodes(ME, first)
     with world.start("train") as agent:
         wait_until((world.stored / "_done" / "i-me").exists)
-        time.sleep(0.5)
+        looked = len(world.lines("looks"))
+        wait_until(lambda: len(world.lines("looks")) > looked + 2)
         assert not (world.stored / "_SUCCESS").exists()
         world.set_nodes(ME)
-        agent.communicate(timeout=30)
+        agent.communicate(timeout=PATIENCE_SECONDS)
     assert (world.stored / "_SUCCESS").exists()
     assert len(world.containers) == 1
 
@@ -181,6 +184,23 @@ def test_a_spot_notice_stops_the_job_and_leaves_a_mark(world):
     assert "spot notice" in world.run("watch")
     assert world.calls == ["systemctl stop --no-block scav-train.service"]
     assert (world.stored / "_draining" / "i-me").exists()
+
+
+WATCH_FOR_A_WHILE = """\
+import time, node
+looks, waits = [], []
+time.sleep = waits.append
+node.metadata = lambda path: looks.append(path) or (path == "spot/instance-action" and len(waits) == 3)
+node.leave = lambda: print(sum(waits), len(looks))
+node.watch()
+"""
+
+
+def test_a_spot_notice_is_looked_for_every_five_seconds(world):
+    """Of the two minutes that a notice leaves, hardly any may pass before the job hears of it."""
+    command = [sys.executable, "-B", "-c", WATCH_FOR_A_WHILE]
+    told = subprocess.run(command, env=world.environment, cwd=AGENT, capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["15", "7"]
 
 
 def test_the_run_ends_at_its_maximum_runtime_counted_from_its_first_node(world):

@@ -40,10 +40,11 @@ def instances_of(aws):
 def test_a_node_that_is_lost_is_gone(mock_aws, tmp_path):
     beat = "#!/bin/sh\nwhile :; do echo beat >> /etc/scav-beats; sleep 0.05; done\n"
     make_group(mock_aws, beat, count=2, suspended=["ReplaceUnhealthy"])
-    with played_nodes(mock_aws, root=tmp_path, dies_after=2) as nodes:
+    with played_nodes(mock_aws, root=tmp_path) as nodes:
         nodes.wait_for(2)
         beats = [node.root / "machine/etc/now/scav-beats" for node in nodes]
         wait_until(lambda: all(file.exists() for file in beats))
+        nodes.lose(nodes[0].instance_id)
         wait_until(lambda: not nodes[0].alive)
         assert nodes[1].alive
         assert instances_of(mock_aws) == [nodes[1].instance_id]

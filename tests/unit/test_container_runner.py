@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import InputError, ScavError
+from planner.errors import InputError, ScavError, ScriptFailed
 from planner.outside.runners import container
 from planner.outside.runners.container import ContainerRunner
 from planner.outside.runners.container_engine import Engine, find_engine
@@ -63,7 +63,7 @@ def script(tmp_path: Path) -> Script:
 
 
 def prepared(script: Script, **chosen: str) -> ContainerRunner:
-    return ContainerRunner.prepared(script, 20.0, Interrupts(), **chosen)
+    return ContainerRunner.prepared(script, 600.0, Interrupts(), **chosen)
 
 
 def test_two_nodes_are_started_measured_and_removed(
@@ -89,7 +89,7 @@ def test_two_nodes_are_started_measured_and_removed(
         assert "--env SCAV_PROBE_NOISE=0" in call
         assert call.endswith(
             f"--gpus all of them 1234 python3 -m torch.distributed.run --nnodes=2 --node-rank={node} "
-            "--master-addr=node-0 --master-port=29500 --nproc-per-node=1 -m probes.run train.py --fast"
+            "--master-addr=node-0 --master-port=29500 --nproc-per-node=1 -m -- probes.run train.py --fast"
         )
     assert calls[-1].startswith("network rm scav-probe-")
 
@@ -99,8 +99,9 @@ def test_a_failed_node_ends_the_probe_with_its_own_words_and_removes_it(
 ) -> None:
     runner = prepared(script, image="mine")
     monkeypatch.setenv("NODE_CODE", "1")
-    with pytest.raises(ScavError, match=r"exit code 1: ValueError: no data$"):
+    with pytest.raises(ScriptFailed, match=r"the script failed with exit code 1$") as failed:
         runner.run(PROBE, reference_batch=64, measure_noise=False)
+    assert failed.value.said_before.splitlines()[-1] == "ValueError: no data"
     assert engine()[-1].startswith("network rm")
 
 
@@ -109,7 +110,7 @@ def test_time_runs_out(
 ) -> None:
     runner = prepared(script, image="mine")
     stand_in = tmp_path / "bin" / "podman"
-    stand_in.write_text(STAND_IN.replace('echo "${NODE_CODE:-0}"', "exec sleep 60"))
+    stand_in.write_text(STAND_IN.replace('echo "${NODE_CODE:-0}"', "exec sleep 3600"))
     monkeypatch.setattr(container, "_POLL_SECONDS", 0.01)
     short = ContainerRunner(engine=runner.engine, image=runner.image, script=script, timeout_seconds=0.3)
     with pytest.raises(ScavError, match="not finished after 0 s; raise --max-duration"):
@@ -133,7 +134,7 @@ def test_steps_of_any_program_are_followed(script: Script) -> None:
     program = Script(folder=script.folder, command=("./train",), writes_steps=True)
     image = container.Image(id="1", digest="sha256:1")
     runner = ContainerRunner(engine=Engine(name="docker"), image=image, script=program, timeout_seconds=1.0)
-    assert runner.command(PROBE._replace(nodes=1), 0) == ["python3", "-m", "probes.follow", "./train"]
+    assert runner.command(PROBE._replace(nodes=1), 0, 32) == ["python3", "-m", "probes.follow", "./train"]
 
 
 @pytest.mark.parametrize(

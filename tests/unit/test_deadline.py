@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner.errors import InputError
-from planner.spot.deadline.baselines import greedy, on_demand_only, uniform_progress
+from planner.spot.deadline.baselines import greedy, uniform_progress
 from planner.spot.deadline.dynamic_program import market_chain, solve
 from planner.spot.deadline.grid import with_more_work
 from planner.spot.deadline.omniscient import omniscient_cost
@@ -30,6 +30,10 @@ STEPS = 80
 def spot_only(moment: Moment) -> np.ndarray:
     """However late it gets."""
     return np.where(moment.up, SPOT, IDLE)
+
+
+def on_demand_only(moment: Moment) -> np.ndarray:
+    return np.full(len(moment.work_left), ON_DEMAND)
 
 
 @st.composite

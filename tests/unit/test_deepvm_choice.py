@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deepvm_clusters import enumerate_clusters, ranked
+from deepvm_published import GPU_TYPES, published_limits
 
 from planner.errors import InputError, NoFeasiblePlan
 from planner.inputs.catalog.tables import Catalog
@@ -22,10 +24,9 @@ from planner.plan.review.markdown import cost_markdown
 from planner.plan.review.text import plan_text
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.variables import workspace_variables
-from planner.search.deepvm.clusters import enumerate_clusters, ranked
 from planner.search.deepvm.policies import recommend
 from planner.search.deepvm.program import solve
-from planner.search.deepvm.published import CPU_TYPES, GPU_TYPES, published_limits
+from planner.search.deepvm.published import CPU_TYPES
 from planner.search.deepvm.rental import MEMORY_TYPES, DeepVm, Rental
 from planner.search.every_candidate import evaluate
 from planner.search.pricing import STOP_SLACK_HOURS

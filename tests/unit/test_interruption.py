@@ -1,4 +1,4 @@
-"""Laws of losing spot nodes: traces, rates by age, gangs, checkpoints, and what they cost in closed form."""
+"""Laws of losing spot nodes: traces, rates by age, checkpoints, and what they cost in closed form."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.inputs.traces import Trace, parse_trace
 from planner.models.checkpoints import checkpoint_interval_seconds, intervals_seconds, saved_in_notice
-from planner.spot.rates.gang import IndependentNodes, gang_chain
 from planner.spot.rates.history import process_from_trace
 from planner.spot.rates.interruption_classes import process_for_class
 from planner.spot.rates.pooled import POOLED
-from planner.spot.rates.pooling import pooled_process
 from planner.spot.rates.process import AGES, SpotProcess, cumulative_hazard, hours_at_hazard, mean_hours, moments_by_row
 from planner.spot.rates.sources import SpotSource
 from planner.spot.runs.monte_carlo import simulate
@@ -122,33 +120,6 @@ class TestHistory:
     def test_a_zone_without_capacity_still_has_a_finite_forecast(self) -> None:
         never = process_from_trace(trace_of([0] * 1000), nodes=1)
         assert 0 < never.availability < POOLED.availability
-
-    def test_the_pool_needs_losses(self) -> None:
-        with pytest.raises(InputError, match="no trace with at least 5 losses"):
-            pooled_process([trace_of([1] * 100)])
-
-    def test_the_pool_of_one_zone_is_its_own_rates(self) -> None:
-        pool = pooled_process([trace_of([1, 0] * 500, tick_seconds=360.0)])
-        assert (pool.loss_per_hour[0], pool.log_sd) == (pytest.approx(10, rel=0.01), pytest.approx(0, abs=1e-9))
-
-
-class TestGang:
-    def test_counts_stay_within_the_gang_and_follow_the_seed(self) -> None:
-        for model in (gang_chain(flickering()), IndependentNodes.from_trace(flickering())):
-            counts = model.counts(48.0, 0.1, 50, seed=3)
-            assert (counts.min() >= 0, counts.max() <= 4) == (True, True)
-            assert (counts == model.counts(48.0, 0.1, 50, seed=3)).all()
-
-    def test_nodes_that_are_lost_together_are_simulated_together(self) -> None:
-        together = trace_of(([4] * 30 + [0] * 10) * 60)
-        chain, alone = gang_chain(together), IndependentNodes.from_trace(together)
-        whole = [(model.counts(400.0, 1 / 6, 100, seed=1)[:, 600:] == 4).mean() for model in (chain, alone)]
-        assert whole[0] == pytest.approx(0.75, abs=0.08)
-        assert whole[1] < 0.5
-
-    def test_without_any_node_there_is_no_gang(self) -> None:
-        with pytest.raises(InputError, match="availability is zero"):
-            gang_chain(trace_of([0, 0, 0]))
 
 
 class TestCheckpoints:

@@ -12,10 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.contract import FORMS
 from planner.errors import InputError
 from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import parse_job
-from planner.inputs.job.schema import FORMS, Job
+from planner.inputs.job.schema import Job
 from planner.outside import assets
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -81,11 +82,11 @@ def test_only_a_budget_means_the_fastest(changed):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("name: small", "nmae: small", "scav.yaml:1: nmae: unknown key; did you mean `name`? (and 1 more)"),
-        ("  deadline", "  deadlin", "scav.yaml:12: constraints.deadlin: unknown key; did you mean `deadline`?"),
-        ("  deadline", "  Deadline", "scav.yaml:12: constraints.Deadline: unknown key; did you mean `deadline`?"),
-        ("  deadline", "  deadline_hours", "scav.yaml:12: constraints.deadline_hours: unknown key; did you mean `d"),
-        ("    epochs", "    epoch", "scav.yaml:9: workload.target.epoch: unknown key; did you mean `epochs`?"),
+        ("name: small", "nmae: small", "scav.yaml:1: nmae: unknown key; did you mean name? (and 1 more)"),
+        ("  deadline", "  deadlin", "scav.yaml:12: constraints.deadlin: unknown key; did you mean deadline?"),
+        ("  deadline", "  Deadline", "scav.yaml:12: constraints.Deadline: unknown key; did you mean deadline?"),
+        ("  deadline", "  deadline_hours", "scav.yaml:12: constraints.deadline_hours: unknown key; did you mean d"),
+        ("    epochs", "    epoch", "scav.yaml:9: workload.target.epoch: unknown key; did you mean epochs?"),
         (
             "  nodes: 1..2",
             "  zzzz: 1",

@@ -208,7 +208,7 @@ def test_no_file_outgrows_one_idea(folder):
     [
         ("from planner import models", "models"),
         ("import planner.models", "models"),
-        ("def f():\n    from planner.models.memory import fits", "models"),
+        ("def f():\n    from planner.models.memory import model_bytes", "models"),
     ],
 )
 def test_an_import_in_any_disguise_is_seen(source, found):
@@ -220,7 +220,7 @@ def test_an_import_in_any_disguise_is_seen(source, found):
     [
         ("from planner.models import Configurations", True),
         ("from planner.models import matern", False),
-        ("from planner.models.memory import fits", False),
+        ("from planner.models.memory import model_bytes", False),
         ("from planner.outside import store", True),
         ("from planner.outside.store import load_text", True),
         ("from planner.outside.terraform.process import Ended", False),

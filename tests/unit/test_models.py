@@ -19,7 +19,6 @@ from planner.inputs.measurements import Measurement
 from planner.models.checkpoints import checkpoint_interval_seconds
 from planner.models.configurations import Configurations
 from planner.models.convergence.model import ConvergenceModel
-from planner.models.memory import fits
 from planner.models.overheads import run_overheads
 from planner.models.step_time.model import StepTimeModel
 from planner.outside.store import load_catalog, load_job
@@ -218,7 +217,6 @@ class TestConvergence:
         curve = [(batch, 1e8 * (1 + batch / 4000)) for batch in (128, 512, 2048, 8192, 32768)]
         model = ConvergenceModel().fit(curve)
         assert model.predict(np.array([4096])).p50[0] == pytest.approx(1e8 * (1 + 4096 / 4000), rel=0.03)
-        assert model.critical_batch() == pytest.approx(4000, rel=0.15)
 
     def test_runs_that_contradict_every_law_widen_the_interval(self) -> None:
         valley = ConvergenceModel().fit([(256, 2e8), (1024, 0.5e8), (4096, 2e8)]).predict(np.array([1024]))
@@ -230,19 +228,7 @@ class TestConvergence:
         assert list(model.predict(np.array([255, 256, 1024, 1025])).extrapolated) == [True, False, False, True]
 
 
-class TestMemoryAndOverheads:
-    @given(kinds, st.integers(1, 4096))
-    def test_a_smaller_batch_fits_where_a_larger_one_does(self, kind: InstanceType, batch: int) -> None:
-        both = fits(configurations(kind, [1, 1], [batch, batch + 1], [1, 1]), JOB.workload)
-        assert both[0] or not both[1]
-
-    def test_the_largest_batches_that_others_fitted_fit_here(self) -> None:
-        # Lambda's GPU benchmark, fp16: 256 images in 16 GB, 1,280 in 80 GB.
-        for name, batch in (("p3.2xlarge", 192), ("p4de.24xlarge", 1152)):
-            kind = CATALOG.instance_type_by_name[name]
-            assert fits(configurations(kind, [1], [batch], [1]), JOB.workload)[0]
-            assert not fits(configurations(kind, [1], [2 * batch], [1]), JOB.workload)[0]
-
+class TestOverheads:
     @given(st.floats(0.0, 1e5))
     def test_the_checkpoint_interval_stays_between_a_minute_or_five_saves_and_an_hour_or_sixty(
         self, save_seconds: float
@@ -257,3 +243,26 @@ class TestMemoryAndOverheads:
         found = run_overheads(JOB.workload, [row])
         assert found.startup_seconds == 42.0
         assert found.checkpoint_share == pytest.approx(7.0 / checkpoint_interval_seconds(7.0))
+        assert found.restart_seconds == 42.0 + 7.0  # reading is taken to last as long as writing
+
+    def test_a_restart_reads_the_checkpoint_as_slowly_as_was_measured(self) -> None:
+        rows = [
+            measured("g5.12xlarge", 1, batch, 0.3).model_copy(update={"checkpoint_restore_seconds": seconds})
+            for batch, seconds in ((16, 800.0), (32, 900.0), (64, 5000.0))
+        ]
+        found, assumed = run_overheads(JOB.workload, rows), run_overheads(JOB.workload, [])
+        assert found.restart_seconds == found.startup_seconds + 900.0
+        assert (found.save_seconds, found.startup_seconds) == (assumed.save_seconds, assumed.startup_seconds)
+
+    @pytest.mark.parametrize(("factor", "seconds"), [(0.5, 8.0), (1.0, 4.0), (2.0, 2.0), (1e-9, 400.0)])
+    def test_seconds_of_a_checkpoint_grow_with_its_size(self, factor: float, seconds: float) -> None:
+        size = JOB.workload.checkpoint_bytes_or_default
+        row = measured("g5.12xlarge", 1, 32, 0.3).model_copy(
+            update={
+                "checkpoint_save_seconds": 4.0,
+                "checkpoint_restore_seconds": 4.0,
+                "checkpoint_bytes": factor * size,
+            }
+        )
+        found = run_overheads(JOB.workload, [row])
+        assert (found.save_seconds, found.restore_seconds) == pytest.approx((seconds, seconds))

@@ -25,7 +25,7 @@ def test_impossible_seconds_are_refused_with_their_line(seconds: str) -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan, np.inf])
 def test_columns_refuse_them_too(seconds: float) -> None:
     one = np.array([1])
-    placement = Placements.of(nodes=one, workers=one, most_per_node=one, gpu_batch=one)
+    placement = Placements(nodes=one, workers=one, most_per_node=one, gpu_batch=one, accumulation_steps=one)
     with pytest.raises(ValueError, match="positive"):
         measured_rows(placement, np.array([seconds]), None)
 

@@ -18,6 +18,10 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 HOSTILE = '"; ${file("/etc/passwd")} %{ for x in [] } `id` $(id)\nnext \u202e line'
 
 
+def rendered_with_command(*command: str) -> dict[str, str]:
+    return render(PLAN.model_copy(update={"run": PLAN.run.model_copy(update={"command": command})}))
+
+
 def render(plan: Plan) -> dict[str, str]:
     return render_workspace(plan, templates=assets.load_templates(WORKSPACE), module=assets.load_module(MODULE))
 
@@ -61,10 +65,19 @@ def test_what_the_job_leaves_open_is_left_for_terraform_to_ask() -> None:
 
 
 def test_hostile_text_is_a_json_string_and_nothing_else() -> None:
-    files = render(PLAN.model_copy(update={"run": PLAN.run.model_copy(update={"command": (HOSTILE,)})}))
+    files = rendered_with_command(HOSTILE)
     assert json.loads(files["terraform.tfvars.json"])["container_command"] == [HOSTILE]
     for name, text in files.items():
         assert name in {"terraform.tfvars.json", "scav.plan.json"} or "passwd" not in text
+
+
+def test_the_command_gets_the_numbers_of_the_plan() -> None:
+    names = ("gpu_batch", "accumulation_steps", "global_batch", "lr_scale", "{gpu_batch}")
+    values = json.loads(rendered_with_command(*(f"{{{name}}}" for name in names))["terraform.tfvars.json"])
+    *numbers, text = values["container_command"]
+    keys = ("gpu_batch", "accumulation_steps", "global_batch", "learning_rate_scale")
+    assert [float(number) for number in numbers] == [values[key] for key in keys]
+    assert text == "{gpu_batch}"
 
 
 def test_the_same_inputs_give_the_same_bytes() -> None:

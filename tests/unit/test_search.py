@@ -6,25 +6,29 @@ import itertools
 
 import brute_force
 import numpy as np
+import plain_search
 import pytest
 import random_jobs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import NoFeasiblePlan
+from planner.inputs.catalog.snapshot import parse_catalog
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import JobFile
 from planner.inputs.job.schema import Job
 from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.fitted import fit_models
+from planner.outside import assets
 from planner.plan.build import make_plan
-from planner.search.candidates import batch_grid
+from planner.search.candidates import every_split
 from planner.search.pricing import Candidate, pareto_rows
 from planner.search.ranking import choose, feasible, front, knee
 from planner.search.survey import Survey, take_survey
 
 HASH = "0" * 64
+CATALOG = parse_catalog(assets.embedded_catalog().read_text(encoding="utf-8"), file="snapshot.json")
 
 
 def inputs_of(job: Job, catalog: Catalog) -> PlanInputs:
@@ -50,8 +54,9 @@ def test_the_choice_equals_a_loop_over_every_candidate() -> None:
 
 def _agree(job: Job, catalog: Catalog) -> bool:
     """Whether there is a plan at all; fails where planner and loops differ."""
-    rows = list(brute_force.every_candidate(job, catalog, fit_models(job, catalog, ())))
-    kept = [row for row in rows if brute_force.keeps_limits(row, job)]
+    given_numbers = brute_force.given(job, catalog, fit_models(job, catalog, ()))
+    rows = list(plain_search.every_candidate(job, catalog, given_numbers))
+    kept = [row for row in rows if plain_search.keeps_limits(row, job)]
     inputs = inputs_of(job, catalog)
     survey = take_survey(inputs)
     left = feasible(survey.found.finalists, job)
@@ -63,10 +68,10 @@ def _agree(job: Job, catalog: Catalog) -> bool:
             make_plan(inputs, survey)
         return False
     assert chosen is not None
-    best = brute_force.best(kept, job.objective_or_default)
+    best = plain_search.best(kept, job.objective_or_default)
     assert (chosen.hours_limit, chosen.usd_limit) == pytest.approx((best.hours, best.usd), rel=1e-9)
     assert any(_is_choice(row, chosen) for row in kept)
-    assert len(front(survey.found.finalists)) == len(brute_force.undominated(rows))
+    assert len(front(survey.found.finalists)) == len(plain_search.undominated(rows))
     if len(rows) % 3 == 0:  # a plan is simulated, which takes far longer than to search
         _check_plan(inputs, survey, chosen)
     return True
@@ -88,7 +93,7 @@ def _check_plan(inputs: PlanInputs, survey: Survey, chosen: Candidate) -> None:
         assert other.hours_limit > one.hours_limit or other.usd_limit > one.usd_limit
 
 
-def _is_choice(row: brute_force.Row, chosen: Candidate) -> bool:
+def _is_choice(row: plain_search.Row, chosen: Candidate) -> bool:
     names = ("instance_type", "zone", "market", "nodes", "on_demand_count", "gpu_batch", "accumulation_steps")
     return all(getattr(row, name) == getattr(chosen, name) for name in names)
 
@@ -109,7 +114,8 @@ def test_the_knee_is_where_more_hours_stop_paying() -> None:
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 9), st.integers(1, 3000), st.integers(0, 3000))
 def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low: int, width: int) -> None:
-    grid = batch_grid(gpus, CountRange(first, first + more), CountRange(low, low + width))
+    instance_type = next(each for each in CATALOG.instance_types if each.gpu_count == gpus)
+    grid = every_split(CATALOG, instance_type, CountRange(first, first + more), CountRange(low, low + width))
     assert (grid.nodes * gpus * grid.gpu_batch * grid.accumulation_steps == grid.global_batch).all()
     assert ((grid.global_batch >= low) & (grid.global_batch <= low + width)).all()
     rows = list(zip(grid.nodes, grid.gpu_batch, grid.accumulation_steps, strict=True))
@@ -117,7 +123,8 @@ def test_every_split_of_the_batch_adds_up(gpus: int, first: int, more: int, low:
 
 
 def test_a_batch_that_only_divides_exactly_is_still_found() -> None:
-    grid = batch_grid(8, CountRange(1, 1), CountRange(1000, 1000))
+    eight = next(each for each in CATALOG.instance_types if each.gpu_count == 8)
+    grid = every_split(CATALOG, eight, CountRange(1, 1), CountRange(1000, 1000))
     assert {(batch, steps) for batch, steps in zip(grid.gpu_batch, grid.accumulation_steps, strict=True)} == {
         (125, 1),
         (25, 5),

@@ -17,8 +17,8 @@ from planner.inputs.job.schema import Job
 from planner.inputs.measurements import Measurement
 from planner.models.configurations import Configurations
 from planner.models.step_time.model import StepTimeModel, fit_history
-from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
-from planner.models.step_time.pooling import pooled_priors, population_priors
+from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
+from planner.models.step_time.pooling import pooled_priors
 from planner.models.step_time.posterior import fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, SHAPES, log_step
@@ -83,13 +83,29 @@ def width(row: Prediction) -> float:
 def campaign(nodes: Sequence[int] = (1, 2, 4), seed: int = 0, noise: float = 0.03) -> MeasuredRows:
     """Placements of up to four GPUs per node, with seconds from a known form."""
     table = [(n, n * g, g, m) for n in nodes for g in (1, 2, 4) for m in (8, 16, 32, 64, 128)]
-    columns = [np.array(column) for column in zip(*table, strict=True)]
-    placements = Placements.of(nodes=columns[0], workers=columns[1], most_per_node=columns[2], gpu_batch=columns[3])
+    placements = placements_of(table)
     truth = DEFAULT_PRIORS[0].mean.copy()
     truth[NAMES.index("network")] = -0.5
     step, work = log_step(truth, placements, 32.0, "bus")
     step = step + noise * np.random.default_rng(seed).standard_normal(len(step))
     return measured_rows(placements, np.exp(step), np.maximum(np.exp(step) - np.exp(work), 0.0))
+
+
+def fit_node_type(rows: MeasuredRows) -> NodeTypeModel:
+    """One type, of which nothing is known but its measurements."""
+    return fit_node_types({"": rows}, {"": DEFAULT_PRIORS}, {"": np.zeros(0)})[""]
+
+
+def placements_of(table: Sequence[tuple[int, int, int, int]]) -> Placements:
+    """Rows of nodes, GPUs, GPUs on the fullest node and batch; without accumulation."""
+    nodes, workers, most_per_node, gpu_batch = (np.array(column) for column in zip(*table, strict=True))
+    return Placements(
+        nodes=nodes,
+        workers=workers,
+        most_per_node=most_per_node,
+        gpu_batch=gpu_batch,
+        accumulation_steps=np.ones_like(gpu_batch),
+    )
 
 
 class TestLaws:
@@ -163,7 +179,7 @@ class TestLaws:
         assert twice.p50 == pytest.approx(once.p50, rel=0.05)
         rows = MeasuredRows.__slots__
         single, double = FITTED.rows_[KIND], fitted([*PROBES, *PROBES]).rows_[KIND]
-        for name in set(rows) - {"weight", "placements"}:
+        for name in set(rows) - {"count", "weight", "placements"}:
             assert np.array_equal(getattr(single, name), getattr(double, name), equal_nan=True), name
         assert np.array_equal(double.weight, 2 * single.weight)
 
@@ -256,12 +272,10 @@ class TestAccuracy:
 
     def test_no_history_changes_nothing(self) -> None:
         assert pooled_priors([], DEFAULT_PRIORS) == DEFAULT_PRIORS
-        assert population_priors([], DEFAULT_PRIORS) == DEFAULT_PRIORS
 
     def test_fitting_two_thousand_rows_is_quick_and_repeatable(self) -> None:
         table = [(n, n * g, g, m) for n in range(1, 11) for g in range(1, 9) for m in range(4, 29)]
-        columns = [np.array(column) for column in zip(*table, strict=True)]
-        placements = Placements.of(nodes=columns[0], workers=columns[1], most_per_node=columns[2], gpu_batch=columns[3])
+        placements = placements_of(table)
         noise = 0.05 * np.random.default_rng(0).standard_normal(len(placements))
         rows = measured_rows(
             placements, np.exp(log_step(DEFAULT_PRIORS[0].mean, placements, 16.0, "bus")[0] + noise), None

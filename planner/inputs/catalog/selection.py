@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from planner.errors import InputError, one_line
+from planner.errors import InputError, did_you_mean, one_line
 from planner.inputs.catalog.gpu_query import GpuQuery, parse_gpu_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType
 
@@ -61,15 +60,6 @@ def named_instance_type(catalog: Catalog, name: str) -> InstanceType:
         known = catalog.instance_type_by_name
         raise InputError(f"unknown instance type {one_line(name, 80)!r}{did_you_mean(name, known)}")
     return instance_type
-
-
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """A clause to end an error with, empty if nothing known is close."""
-    by_lower_case = {name.lower(): name for name in known}
-    start = text[:80].lower()
-    begun = [name for name in by_lower_case if start and name.startswith(start)]
-    nearest = begun[:3] or difflib.get_close_matches(start, by_lower_case, n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(by_lower_case[name] for name in nearest)}?" if nearest else ""
 
 
 def _hint(catalog: Catalog, text: str, pattern: TypeGlob | GpuQuery) -> str:

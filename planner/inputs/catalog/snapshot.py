@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from planner.contract import first_fault
 from planner.errors import InputError
 from planner.inputs.catalog.tables import Catalog
 
@@ -21,9 +22,8 @@ def parse_catalog(text: str, *, file: str) -> Catalog:
     try:
         return Catalog.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
-        raise InputError(message, file=file, key=_place(text, first["loc"]) or None) from error
+        fault = first_fault(error, Catalog)
+        raise InputError(fault.message, file=file, key=_place(text, fault.path) or None) from None
 
 
 def format_catalog(catalog: Catalog) -> str:

@@ -50,6 +50,12 @@ class Gpu(Contract):
     dense_tflops: dict[Precision, Amount]
     source: SourceName
 
+    def peak_flops_per_second(self, precision: Precision) -> float | None:
+        """None where the GPU has no units for that precision. For tf32, PyTorch falls back to fp32 by itself."""
+        fallback = self.dense_tflops.get("fp32") if precision == "tf32" else None
+        tflops = self.dense_tflops.get(precision, fallback)
+        return None if tflops is None else tflops * 1e12
+
 
 class InstanceType(Contract):
     """What one node has. Network figures are per node, in Gbit/s."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
+from planner.contract import KeyPath, dotted, first_fault
 from planner.errors import InputError
-from planner.inputs.job.schema import FORMS, Job
+from planner.inputs.job.schema import Job
 
-KeyPath = tuple[str | int, ...]
 _LARGEST_FILE = 1 << 18  # characters; YAML is read slowly enough that more would look like a hang
 _NULLS = {"", "~", "null", "Null", "NULL"}
 
@@ -41,8 +39,8 @@ def parse_job(text: str, *, file: str, overrides: dict[str, Any] | None = None) 
     try:
         return JobFile(job=Job.model_validate(tree), file=file, lines=lines, overridden=overridden)
     except ValidationError as error:
-        path, message = _first_fault(error)
-        raise _error(message, path, file, lines, overridden) from None
+        fault = first_fault(error, Job)
+        raise _error(fault.message, fault.path, file, lines, overridden) from None
 
 
 def _with_overrides(tree: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def _pairs(node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], fil
             raise InputError("a key must be a word", file=file, line=line)
         child = (*path, key_node.value)
         if child in lines:
-            raise InputError("this key stands here twice", file=file, line=line, key=_dotted(child))
+            raise InputError("this key stands here twice", file=file, line=line, key=dotted(child))
         lines[child] = line
         yield key_node.value, _plain(value_node, child, lines, file)
 
@@ -119,69 +117,10 @@ def _error(
     message: str, path: KeyPath, file: str, lines: dict[KeyPath, int], overridden: frozenset[KeyPath]
 ) -> InputError:
     if path[:1] in overridden or path[:2] in overridden:
-        return InputError(message, file="command line", key=_dotted(path))
-    return InputError(message, file=file, line=_line(lines, path), key=_dotted(path))
-
-
-def _first_fault(error: ValidationError) -> tuple[KeyPath, str]:
-    details = error.errors(include_url=False)
-    # A mistyped key also leaves its right spelling missing: naming the typo explains both.
-    first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
-    path = tuple(first["loc"])
-    message = _sentence(first, path)
-    if len(details) > 1:
-        message += f" (and {len(details) - 1} more)"
-    return path, message
-
-
-def _sentence(detail: ErrorDetails, path: KeyPath) -> str:
-    kind, context = detail["type"], detail.get("ctx", {})
-    shown = repr(detail["input"])
-    shown = shown if len(shown) <= 60 else shown[:59] + "…"
-    match kind:
-        case "extra_forbidden":
-            return _unknown_key(path)
-        case "missing":
-            return "this key is required"
-        case "value_error":
-            return str(context["error"])
-        case "literal_error":
-            return f"{shown} is not one of {context['expected']}"
-        case "string_pattern_mismatch":
-            return f"{shown} is not {FORMS[context['pattern']]}"
-        case "tuple_type":
-            return f"{shown} must be a list; write [a, b]"
-        case "model_type" | "model_attributes_type":
-            return f"{shown} must be a group of `key: value` lines"
-        case _:
-            return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {shown}"
-
-
-def _unknown_key(path: KeyPath) -> str:
-    known = _known_keys(path[:-1])
-    near = difflib.get_close_matches(str(path[-1]).lower(), known, n=1, cutoff=0.5)
-    return f"unknown key; did you mean `{near[0]}`?" if near else f"unknown key; known here: {', '.join(known)}"
-
-
-def _known_keys(path: KeyPath) -> list[str]:
-    model: type[BaseModel] = Job
-    for key in path:
-        field = next((f for name, f in model.model_fields.items() if (f.alias or name) == key), None)
-        if field is not None:
-            model = _model_inside(field.annotation) or model
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _model_inside(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in getattr(annotation, "__args__", ()) if (found := _model_inside(part))), None)
+        return InputError(message, file="command line", key=dotted(path))
+    return InputError(message, file=file, line=_line(lines, path), key=dotted(path))
 
 
 def _line(lines: dict[KeyPath, int], path: KeyPath) -> int | None:
     """The line of the key, or of the nearest group around it when the key itself is missing."""
     return next((lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines), None)
-
-
-def _dotted(path: KeyPath) -> str:
-    return ".".join(str(part) for part in path)

@@ -7,34 +7,27 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from planner.contract import Contract
+from planner.contract import Contract, text_form
 from planner.inputs.catalog.tables import Precision
 from planner.inputs.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hours, Range, Samples, Usd
-
-FORMS: dict[str, str] = {}  # what a text must be, in words, by the pattern that says so: an error shows the words
-
-
-def _form(pattern: str, words: str, longest: int | None = None) -> StringConstraints:
-    FORMS[pattern] = words
-    return StringConstraints(pattern=pattern, max_length=longest)
-
+from planner.inputs.job.placeholders import placeholder_fault
 
 _DASHED = "small letters, digits and dashes, a dash not first, at most"
-Name = Annotated[str, _form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
-RunId = Annotated[str, _form(r"^[a-z0-9][a-z0-9-]{0,7}$", f"{_DASHED} 8 of them (run-2)")]
-VpcId = Annotated[str, _form(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC (vpc-0123456789abcdef0)")]
-SubnetId = Annotated[str, _form(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet (subnet-0123456789abcdef0)")]
-AmiId = Annotated[str, _form(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI (ami-0123456789abcdef0)")]
+Name = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
+RunId = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,7}$", f"{_DASHED} 8 of them (run-2)")]
+VpcId = Annotated[str, text_form(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC (vpc-0123456789abcdef0)")]
+SubnetId = Annotated[str, text_form(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet (subnet-0123456789abcdef0)")]
+AmiId = Annotated[str, text_form(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI (ami-0123456789abcdef0)")]
 Image = Annotated[
     str,
-    _form(
+    text_form(
         r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$",
         "an image by digest (registry/name@sha256: and 64 hex digits)",
         longest=470,
     ),
 ]
-Bucket = Annotated[str, _form(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "the name of an S3 bucket (my-checkpoints)")]
-Email = Annotated[str, _form(r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "an e-mail address (me@example.org)")]
+Bucket = Annotated[str, text_form(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "the name of an S3 bucket (my-checkpoints)")]
+Email = Annotated[str, text_form(r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "an e-mail address (me@example.org)")]
 Optimizer = Literal["sgd", "momentum", "lion", "adam", "adamw"]
 Objective = Literal["cost", "time", "knee"]
 SpotPolicy = Literal["never", "auto", "always"]
@@ -44,6 +37,11 @@ LARGEST_BATCH = 2**24
 
 _LONGEST_RUN_ID = 47  # with the prefix still a valid name of everything that Terraform creates
 _LONGEST_COMMAND = 3000  # it reaches the nodes in their user data, which EC2 limits to 16 KiB
+
+_COMMAND = (
+    "what torchrun starts, as a list; {gpu_batch}, {accumulation_steps}, {global_batch} and {lr_scale} become the "
+    "numbers of the plan or the probe"
+)
 
 # What an optimizer keeps per parameter beside weight and gradient, in bytes (fp32 state).
 OPTIMIZER_STATE_BYTES: dict[Optimizer, int] = {"sgd": 0, "momentum": 4, "lion": 4, "adam": 8, "adamw": 8}
@@ -105,11 +103,13 @@ class Workload(Contract):
     flops_per_sample: Flop = Field(description="forward and backward pass of one sample")
     parameters: Count = Field(description="trainable parameters")
     gradient_bytes: Bytes | None = Field(
-        default=None, description="all-reduced per step; default 4 bytes per parameter (DDP under autocast)"
+        default=None,
+        description="all-reduced per step; default: as measured, else 4 bytes per parameter (DDP under autocast)",
     )
     activation_bytes_per_sample: Bytes = Field(description="kept between forward and backward pass")
     checkpoint_bytes: BytesOrZero | None = Field(
-        default=None, description="default: weights and optimizer state; 0: the job writes none, so no spot"
+        default=None,
+        description="default: as measured, else weights and optimizer state; 0: the job writes none, so no spot",
     )
     global_batch: Range = Field(description="range of global batch sizes that may be used")
     precision: Precision = Field(default="bf16", description="of the matrix multiplications")
@@ -222,13 +222,20 @@ class Run(Contract):
     id: RunId = Field(default="1", description="a finished run stays finished; another id starts a new one")
     image: Image | None = Field(default=None, description="container image by digest")
     ami: AmiId | None = None
-    command: tuple[Text, ...] = Field(default=(), max_length=1000, description="what torchrun starts, as a list")
+    command: tuple[Text, ...] = Field(default=(), max_length=1000, description=_COMMAND)
     checkpoint_bucket: Bucket | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"
     )
     budget_emails: tuple[Email, ...] = Field(
         default=(), max_length=10, description="who is told when the run's spending nears its maximum"
     )
+
+    @field_validator("command")
+    @classmethod
+    def _knows_its_placeholders(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        if fault := placeholder_fault(command):
+            raise ValueError(fault)
+        return command
 
     @field_validator("command")
     @classmethod

@@ -94,11 +94,6 @@ class ConvergenceModel:
         reference = self.predict(np.array([reference_batch])).p50
         return np.asarray(reference / self.predict(global_batch).p50)
 
-    def critical_batch(self) -> float:
-        """The most plausible one, were the hyperbola the law."""
-        grid = self.laws_[0].parameter
-        return float(self.range_[0] * np.exp(grid[int(np.argmax(self.weight_[: len(grid)]))]))
-
     def _position(self, batches: Floats) -> Floats:
         return np.log(batches / self.range_[0])
 

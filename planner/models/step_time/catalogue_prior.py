@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.columns import Floats
-from planner.inputs import Gpu, InstanceType, Workload
+from planner.inputs import Catalog, Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
-from planner.models.step_time.data_sheet import peak_flops_per_second, step_terms
+from planner.models.step_time.data_sheet import UNMEASURED, Links, step_terms
 from planner.models.step_time.posterior import reference_point
 from planner.models.step_time.rows import MeasuredRows
 from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, Prior
@@ -20,19 +20,17 @@ LEAST_SCALE_SD = 1.0
 
 
 def catalogue_priors(
-    rows: MeasuredRows, instance_type: InstanceType, gpu: Gpu, workload: Workload, multipliers: Multipliers
+    rows: MeasuredRows,
+    catalog: Catalog,
+    instance_type: InstanceType,
+    workload: Workload,
+    multipliers: Multipliers,
+    links: Links = UNMEASURED,
 ) -> tuple[Prior, ...]:
     """The default priors with every scale at its data-sheet value times the multiplier of the other types."""
     batch, log_seconds = reference_point(rows)
-    one = np.array([1])
-    pair = Configurations(
-        instance_type=instance_type,
-        gpu=gpu,
-        nodes=2 * one,
-        gpu_batch=np.array([max(round(batch), 1)]),
-        accumulation_steps=one,
-    )
-    seconds = step_terms(pair, workload).seconds[0] * np.exp(multipliers.mean)
+    pair = Configurations.of(catalog, instance_type, nodes=2, gpu_batch=max(round(batch), 1))
+    seconds = step_terms(pair, workload, links).seconds[0] * np.exp(multipliers.mean)
     variance = np.diag(multipliers.covariance)
     return tuple(_informed(prior, seconds, variance, instance_type.gpu_count, log_seconds) for prior in DEFAULT_PRIORS)
 
@@ -63,7 +61,7 @@ def _informed(prior: Prior, seconds: Floats, variance: Floats, gpus: int, log_se
 
 def hardware_features(instance_type: InstanceType, gpu: Gpu, workload: Workload) -> Floats:
     """Job and resources, in doublings."""
-    peak = peak_flops_per_second(gpu, workload.precision) or 1.0
+    peak = gpu.peak_flops_per_second(workload.precision) or 1.0
     resources = (peak, gpu.memory_bandwidth_gb_per_second, gpu.memory_gib, instance_type.vcpu / instance_type.gpu_count)
     links = (instance_type.network_baseline_gbps, instance_type.network_peak_gbps, instance_type.gpu_link_gb_per_second)
     demands = (workload.flops_per_sample, workload.gradient_bytes_or_default, workload.activation_bytes_per_sample)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Floats
-from planner.inputs import Gpu, InstanceType, Precision, Workload
+from planner.inputs import Gpu, InstanceType, Workload
+from planner.models.bandwidth import EffectiveNetwork
 from planner.models.configurations import Configurations
 
 TERMS = ("compute", "launch", "link", "network")
@@ -71,8 +72,19 @@ class StepTerms:
         return work, gradient
 
 
-def step_terms(configurations: Configurations, workload: Workload) -> StepTerms:
-    """From the data sheet alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What all-reduces of an instance type measured; None where the data sheet must do."""
+
+    inside: EffectiveNetwork | None = None  # one node
+    between: EffectiveNetwork | None = None  # nodes
+
+
+UNMEASURED = Links()
+
+
+def step_terms(configurations: Configurations, workload: Workload, links: Links = UNMEASURED) -> StepTerms:
+    """From the data sheet, but for links that were measured."""
     instance_type, gpu = configurations.instance_type, configurations.gpu
     bandwidth = gpu.memory_bandwidth_gb_per_second * 1e9
     micro_steps = configurations.accumulation_steps.astype(float)
@@ -80,21 +92,14 @@ def step_terms(configurations: Configurations, workload: Workload) -> StepTerms:
     weight_passes = 3 * 4.0 * workload.parameters / bandwidth  # read forward, read backward, gradient written
     update = 2 * (8.0 * workload.parameters + workload.optimizer_state_bytes) / bandwidth
     launch = micro_steps * (LAUNCH_SECONDS + weight_passes) + update
-    link = _link_seconds(instance_type, workload.gradient_bytes_or_default) + np.zeros_like(compute)
-    network = _network_seconds(instance_type, configurations.nodes.astype(float), workload.gradient_bytes_or_default)
+    gradient = workload.gradient_bytes_or_default
+    link = link_seconds(instance_type, gradient, links.inside) + np.zeros_like(compute)
+    network = network_seconds(instance_type, configurations.nodes.astype(float), gradient, links.between)
     return StepTerms(np.stack((compute, launch, link, network), axis=1))
 
 
-def peak_flops_per_second(gpu: Gpu, precision: Precision) -> float | None:
-    """None where the GPU has no units for that precision."""
-    tflops = gpu.dense_tflops.get(precision)
-    if tflops is None and precision == "tf32":
-        tflops = gpu.dense_tflops.get("fp32")  # PyTorch falls back by itself
-    return None if tflops is None else tflops * 1e12
-
-
 def _seconds_per_sample(gpu: Gpu, workload: Workload) -> float:
-    peak = peak_flops_per_second(gpu, workload.precision)
+    peak = gpu.peak_flops_per_second(workload.precision)
     if peak is None:
         raise ValueError(f"{gpu.name} has no {workload.precision}")
     by_flops = workload.flops_per_sample / (peak * FLOPS_EFFICIENCY)
@@ -102,16 +107,24 @@ def _seconds_per_sample(gpu: Gpu, workload: Workload) -> float:
     return max(by_flops, traffic / (gpu.memory_bandwidth_gb_per_second * 1e9))
 
 
-def _link_seconds(instance_type: InstanceType, gradient_bytes: float) -> float:
+def link_seconds(instance_type: InstanceType, gradient_bytes: float, measured: EffectiveNetwork | None = None) -> float:
+    """An all-reduce inside one node."""
     if instance_type.gpu_count == 1:
         return 0.0
+    if measured is not None:
+        return measured.allreduce_seconds(gradient_bytes, instance_type.gpu_count)
     efficiency = NVLINK_EFFICIENCY if _has_nvlink(instance_type) else PCIE_EFFICIENCY
     bandwidth = instance_type.gpu_link_gb_per_second * 1e9 * efficiency
     ring = 2 * (instance_type.gpu_count - 1) / instance_type.gpu_count * gradient_bytes / bandwidth
     return LINK_LATENCY_SECONDS + ring
 
 
-def _network_seconds(instance_type: InstanceType, nodes: Floats, gradient_bytes: float) -> Floats:
+def network_seconds(
+    instance_type: InstanceType, nodes: Floats, gradient_bytes: float, measured: EffectiveNetwork | None = None
+) -> Floats:
+    """An all-reduce between nodes, once each has added up its own."""
+    if measured is not None:
+        return np.where(nodes > 1, measured.allreduce_seconds(gradient_bytes, nodes), 0.0)
     ring = 2 * (nodes - 1) / nodes * gradient_bytes / allreduce_bytes_per_second(instance_type)
     latency = NETWORK_LATENCY_SECONDS + NETWORK_HOP_SECONDS * np.log2(nodes)
     return np.where(nodes > 1, ring + latency, 0.0)

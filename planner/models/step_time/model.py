@@ -1,7 +1,7 @@
 """Step times of one job on the catalogue's instance types: cold start, probed types, and types that learn from them.
 
-no measurement        the data sheet (`physical`), with its prior as the interval
-an unprobed type      the same, corrected by what the job's other types measured (`transfer`)
+no measurement        the data sheet (`data_sheet`), with its prior as the interval
+an unprobed type      the same, corrected by what the job's other types measured (`unprobed_types`)
 a probed type         a posterior of its own (`node_type`), whose prior is what the other two would have said
 """
 
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from planner.columns import Floats, Prediction
-from planner.inputs import Catalog, InstanceType, Workload
+from planner.inputs import Catalog, Workload
 from planner.models.configurations import Configurations
 from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
-from planner.models.step_time.data_sheet import StepTerms, step_terms
+from planner.models.step_time.data_sheet import UNMEASURED, Links, StepTerms, step_terms
+from planner.models.step_time.measured_links import measured_links
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
 from planner.models.step_time.pooling import pooled_priors
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.screening import screen
-from planner.models.step_time.step_formula import DEFAULT_PRIORS
+from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
 from planner.models.step_time.table import tabulated
+from planner.models.step_time.trust import trust
 from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
 
 if TYPE_CHECKING:
@@ -48,14 +51,18 @@ class StepTimeModel:
         self.rows_: dict[str, MeasuredRows] = {}
         self.types_: dict[str, NodeTypeModel] = {}
         self.unprobed_: Multipliers = COLD_START
+        self.links_: dict[str, Links] = {}
+        self.lent_: dict[str, Multipliers] = {}  # what the other types say of each
         self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
         """In any order; repeating a measurement only adds its weight. What cannot be true is named in `warnings_`."""
+        self.links_ = {}  # measurements are held against the data sheet alone
         screened = screen(measurements, self._data_sheet_seconds(measurements))
         self.warnings_ = screened.warnings
         names = sorted({row.instance_type for row in screened.rows})
-        self.rows_ = {name: _measured([row for row in screened.rows if row.instance_type == name]) for name in names}
+        self._measure_links(screened.rows)
+        self.rows_ = _measured(screened.rows)
         if not names:
             return self
         from threadpoolctl import threadpool_limits
@@ -68,21 +75,41 @@ class StepTimeModel:
     def _fit_types(self, names: Sequence[str]) -> None:
         typed = self._typed_rows()
         self.unprobed_ = unprobed(typed, len(names))
-        priors = {}
-        for index, name in enumerate(names):
-            others = unprobed(typed.without(index), len(names))
-            instance_type = self.catalog.instance_type_by_name[name]
-            found = catalogue_priors(
-                self.rows_[name], instance_type, self.catalog.gpu_of(instance_type), self.workload, others
-            )
-            priors[name] = pooled_priors(self.history.get(name, ()), found)
-        hardware = {name: self._hardware(name) for name in names}
-        self.types_ = fit_node_types(self.rows_, priors, hardware)
+        self.lent_ = {name: unprobed(typed.without(index), len(names)) for index, name in enumerate(names)}
+        self.types_ = self._fitted(self.rows_)
+
+    def _fitted(self, rows: Mapping[str, MeasuredRows]) -> dict[str, NodeTypeModel]:
+        """Types whose forest they share; each has its prior from the others, the catalogue and other jobs."""
+        priors = {name: pooled_priors(self.history.get(name, ()), self._prior(name, own)) for name, own in rows.items()}
+        return fit_node_types(rows, priors, {name: self._hardware(name) for name in rows})
+
+    def _prior(self, name: str, rows: MeasuredRows) -> tuple[Prior, ...]:
+        instance_type = self.catalog.instance_type_by_name[name]
+        return catalogue_priors(rows, self.catalog, instance_type, self.workload, self.lent_[name], self.links_[name])
+
+    def with_rows(self, name: str, rows: MeasuredRows) -> Self:
+        """This model, fitted, with only these rows of one type. The others only lend it their prior, so they stay.
+
+        The forest of a job with many rows then sees the rows of this type only.
+        """
+        other = copy(self)
+        other.rows_ = {**self.rows_, name: rows}
+        other.types_ = {known: model for known, model in self.types_.items() if known != name}
+        if len(rows):
+            other.types_ |= self._fitted({name: rows})
+        else:
+            other.unprobed_ = self.lent_[name]
+            other.links_ = {known: links for known, links in self.links_.items() if known != name}
+        return other
+
+    def measured(self, name: str) -> Configurations:
+        """The configurations of a type's rows: whole nodes, as they can be rented."""
+        return self._rentable(name, self.rows_[name].placements)
 
     def predict(self, configurations: Configurations) -> Prediction:
         name = configurations.instance_type.name
         if name not in self.types_:
-            step, slope = step_terms(configurations, self.workload).step(self.unprobed_.mean)
+            step, slope = self.terms(configurations).step(self.unprobed_.mean)
             variance = np.einsum("ij,jk,ik->i", slope, self.unprobed_.covariance, slope)
             return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), np.ones(len(step), dtype=bool))
         model, placements = self.types_[name], _placements(configurations)
@@ -95,12 +122,17 @@ class StepTimeModel:
             return f"{instance_type} was never probed"
         return self.types_[instance_type].why_extrapolated(nodes, gpu_batch)
 
+    def terms(self, configurations: Configurations) -> StepTerms:
+        """What the data sheet says, with the links of the instance type as they were measured."""
+        links = self.links_.get(configurations.instance_type.name, UNMEASURED)
+        return step_terms(configurations, self.workload, links)
+
     def parallel_efficiency(self, configurations: Configurations) -> Floats:
         """How much of the GPUs' time the step spends on work rather than on waiting for each other."""
         model = self.types_.get(configurations.instance_type.name)
         if model is not None:
             return model.posterior.work_share(_placements(configurations))
-        terms = step_terms(configurations, self.workload)
+        terms = self.terms(configurations)
         return np.minimum(terms.work(self.unprobed_.mean)[0] / terms.step(self.unprobed_.mean)[0], 1.0)
 
     def _hardware(self, name: str) -> Floats:
@@ -126,24 +158,31 @@ class StepTimeModel:
         )
 
     def _terms(self, name: str, placements: Placements) -> StepTerms:
-        instance_type: InstanceType = self.catalog.instance_type_by_name[name]
-        configurations = Configurations(
-            instance_type=instance_type,
-            gpu=self.catalog.gpu_of(instance_type),
+        return self.terms(self._rentable(name, placements))
+
+    def _rentable(self, name: str, placements: Placements) -> Configurations:
+        return Configurations.of(
+            self.catalog,
+            self.catalog.instance_type_by_name[name],
             nodes=placements.nodes,
             gpu_batch=placements.gpu_batch,
             accumulation_steps=placements.accumulation_steps,
         )
-        return step_terms(configurations, self.workload)
+
+    def _measure_links(self, rows: Sequence[Measurement]) -> None:
+        for name in sorted({row.instance_type for row in rows}):
+            own = [row for row in rows if row.instance_type == name]
+            instance_type, gradient = self.catalog.instance_type_by_name[name], self.workload.gradient_bytes_or_default
+            self.links_[name], warnings = measured_links(own, instance_type, gradient)
+            self.warnings_ += tuple(warnings)
 
 
 def fit_history(jobs: Sequence[Sequence[Measurement]], instance_types: AbstractSet[str]) -> dict[str, list[Posterior]]:
     """Other jobs' measurements, a sequence for each job, as what `StepTimeModel` learns from on these types."""
     found: dict[str, list[Posterior]] = {}
     for measurements in jobs:
-        for name in sorted({row.instance_type for row in measurements} & instance_types):
-            rows = _measured([row for row in measurements if row.instance_type == name])
-            if len(rows) >= FEWEST_HISTORY_ROWS:
+        for name, rows in _measured(measurements).items():
+            if name in instance_types and len(rows) >= FEWEST_HISTORY_ROWS:
                 found.setdefault(name, []).append(fit_posterior(rows, DEFAULT_PRIORS))
     return found
 
@@ -168,6 +207,14 @@ def _columns(rows: Sequence[Measurement]) -> Placements:
     )
 
 
-def _measured(rows: Sequence[Measurement]) -> MeasuredRows:
-    sync = [np.nan if row.exposed_sync_seconds is None else row.exposed_sync_seconds for row in rows]
-    return measured_rows(_columns(rows), np.array([row.step_seconds for row in rows]), np.array(sync))
+def _measured(rows: Sequence[Measurement]) -> dict[str, MeasuredRows]:
+    """Of one job, by instance type."""
+    types, counts = np.array([row.instance_type for row in rows]), trust(rows)
+    step = np.array([row.step_seconds for row in rows])
+    sync = np.array([row.exposed_sync_seconds for row in rows], dtype=float)  # None becomes NaN
+    found = {}
+    for name in sorted(set(types.tolist())):
+        here = types == name
+        own = [row for row in rows if row.instance_type == name]
+        found[name] = measured_rows(_columns(own), step[here], sync[here], counts[here])
+    return found

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.columns import Flags, Floats, Ints, Prediction
+from planner.columns import Flags, Floats, Ints
 from planner.models.step_time.gaussian_process import GaussianResidual, coordinates, fit_gaussian
 from planner.models.step_time.intervals import conformal_stretch
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.rows import MeasuredRows, Placements
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
+from planner.models.step_time.step_formula import Prior
 
 FEWEST_FOREST_ROWS = 25  # with fewer, trees repeat single probes
 FOREST_SHARE = 0.85
@@ -58,10 +58,6 @@ class NodeTypeModel:
         stretch = self.stretch + away * max(LEAST_STRETCH_AWAY - self.stretch, 0.0)
         return physical + correction, stretch * np.sqrt(left + self.gaussian.noise(where) + doubt)
 
-    def predict(self, placements: Placements) -> Prediction:
-        median, sd = self.log_step(placements)
-        return Prediction.log_normal(np.exp(median), sd, self.outside(placements))
-
     def outside(self, placements: Placements) -> Flags:
         """Not between what was probed."""
         sides = ((placements.nodes, self.nodes), (placements.gpu_batch, self.gpu_batch))
@@ -76,11 +72,6 @@ class NodeTypeModel:
             if value < low:
                 reasons.append(f"{value} {unit}, probed from {low} on")
         return "; ".join(reasons) or None
-
-
-def fit_node_type(rows: MeasuredRows, priors: Sequence[Prior] = DEFAULT_PRIORS) -> NodeTypeModel:
-    """A single node type, of which nothing is known but its measurements."""
-    return fit_node_types({"": rows}, {"": priors}, {"": np.zeros(0)})[""]
 
 
 def fit_node_types(

@@ -8,14 +8,10 @@ import numpy as np
 
 from planner.columns import Floats
 from planner.models.step_time.posterior import Posterior
-from planner.models.step_time.step_formula import NAMES, SECONDS, SHAPES, Prior
+from planner.models.step_time.step_formula import SECONDS, SHAPES, Prior
 
 # Spread between jobs that is assumed even where their estimates agree.
 LEAST_SPREAD = 0.15
-# Over jobs on any node types: no prior becomes narrower than this share of what it was.
-LEAST_SHARE = 0.4
-# Properties of the job's own network and script: other jobs say nothing about them.
-OWN = [NAMES.index(name) for name in ("scale", "fixed", "floor", "batch_power")]
 
 
 def pooled_priors(history: Sequence[Posterior], priors: Sequence[Prior]) -> tuple[Prior, ...]:
@@ -27,15 +23,10 @@ def pooled_priors(history: Sequence[Posterior], priors: Sequence[Prior]) -> tupl
     return tuple(_of_node_type(history, prior) for prior in priors) if history else tuple(priors)
 
 
-def population_priors(history: Sequence[Posterior], priors: Sequence[Prior]) -> tuple[Prior, ...]:
-    """What jobs on all kinds of node types say about a job on one that none of them used: robust means and spreads."""
-    return tuple(_of_population(history, prior) for prior in priors) if history else tuple(priors)
-
-
 def _of_node_type(history: Sequence[Posterior], prior: Prior) -> Prior:
     mean, sd = prior.mean.copy(), prior.sd.copy()
     for index in SHAPES:
-        value, variance, told = _estimates(history, prior, index)
+        value, variance, told = estimates(history, prior, index)
         between = LEAST_SPREAD**2
         own = 1 / prior.sd[index] ** 2
         for _ in range(10):
@@ -49,23 +40,7 @@ def _of_node_type(history: Sequence[Posterior], prior: Prior) -> Prior:
     return Prior(prior.law, mean, sd)
 
 
-def _of_population(history: Sequence[Posterior], prior: Prior) -> Prior:
-    mean, sd = prior.mean.copy(), prior.sd.copy()
-    for index in range(len(NAMES)):
-        if index in OWN:
-            continue
-        value, _, told = _estimates(history, prior, index)
-        centre = prior.mean[index]
-        for _ in range(20):
-            weight = told / np.maximum(1.0, 2 * np.abs(value - centre) / prior.sd[index])
-            centre = (weight @ value + prior.mean[index]) / (weight.sum() + 1)  # the prior counts as one more job
-        square = (weight @ (value - centre) ** 2 + prior.sd[index] ** 2) / (weight.sum() + 1)
-        mean[index] = centre
-        sd[index] = np.clip(np.sqrt(square), LEAST_SHARE * prior.sd[index], prior.sd[index])
-    return Prior(prior.law, mean, sd)
-
-
-def _estimates(history: Sequence[Posterior], prior: Prior, index: int) -> tuple[Floats, Floats, Floats]:
+def estimates(history: Sequence[Posterior], prior: Prior, index: int) -> tuple[Floats, Floats, Floats]:
     """Each job's value, its variance, and how much of it came from measurements rather than from the prior."""
     fits = [posterior.best(prior.law) for posterior in history]
     seconds = np.array([posterior.reference_log_seconds for posterior in history])

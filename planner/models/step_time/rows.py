@@ -25,17 +25,6 @@ class Placements:
     gpu_batch: Ints
     accumulation_steps: Ints
 
-    @classmethod
-    def of(cls, *, nodes: Ints, workers: Ints, most_per_node: Ints, gpu_batch: Ints) -> Placements:
-        """Without accumulation, as most measurements are."""
-        return cls(
-            nodes=nodes,
-            workers=workers,
-            most_per_node=most_per_node,
-            gpu_batch=gpu_batch,
-            accumulation_steps=np.ones_like(gpu_batch),
-        )
-
     def __len__(self) -> int:
         return len(self.nodes)
 
@@ -76,7 +65,8 @@ class MeasuredRows:
     placements: Placements
     log_step: Floats
     log_work: Floats  # the step without exposed communication; NaN where that was not measured apart
-    weight: Floats  # how many measurements a row stands for
+    count: Floats  # how many measurements a row stands for
+    weight: Floats  # the same, doubtful ones counted half
     spread: Floats  # variance of the logarithms between them
 
     def __len__(self) -> int:
@@ -87,6 +77,7 @@ class MeasuredRows:
             placements=self.placements.at(rows),
             log_step=self.log_step[rows],
             log_work=self.log_work[rows],
+            count=self.count[rows],
             weight=self.weight[rows],
             spread=self.spread[rows],
         )
@@ -94,37 +85,45 @@ class MeasuredRows:
     @property
     def repeat_variance(self) -> float:
         """How much measurements of the same configuration disagree; zero where nothing was repeated."""
-        extra = self.weight - 1
+        extra = self.count - 1
         return float(extra @ self.spread / extra.sum()) if extra.sum() > 0 else 0.0
 
 
-def measured_rows(placements: Placements, step_seconds: Floats, exposed_sync_seconds: Floats | None) -> MeasuredRows:
-    """In any order. An unknown exposed sync is NaN; one as long as the step is not believed."""
+def measured_rows(
+    placements: Placements, step_seconds: Floats, exposed_sync_seconds: Floats | None, trust: Floats | None = None
+) -> MeasuredRows:
+    """In any order. An unknown exposed sync is NaN; one as long as the step is not believed.
+
+    `trust`: how much each measurement counts, if not fully.
+    """
     if not (np.isfinite(step_seconds) & (step_seconds > 0)).all():
         raise ValueError("step seconds must be positive and finite")
     sync = np.full(len(placements), np.nan) if exposed_sync_seconds is None else exposed_sync_seconds
     with np.errstate(invalid="ignore"):
         work = np.where(sync < step_seconds, step_seconds - sync, np.nan)
     _, first, row = np.unique(placements.table(), axis=0, return_index=True, return_inverse=True)
-    row, count = row.ravel(), len(first)
-    weight = np.bincount(row, minlength=count).astype(float)
+    row, rows = row.ravel(), len(first)
+    trust = np.ones(len(row)) if trust is None else trust
+    count = np.bincount(row, minlength=rows).astype(float)
+    trusted = np.bincount(row, weights=trust, minlength=rows) / count
     log_step = np.log(step_seconds)
-    mean = _mean_by_row(log_step, row, count)
-    spread = _mean_by_row((log_step - mean[row]) ** 2, row, count) * weight / np.maximum(weight - 1, 1)
+    mean = _mean_by_row(log_step, row, rows, trust)
+    spread = _mean_by_row((log_step - mean[row]) ** 2, row, rows, trust) * count / np.maximum(count - 1, 1)
     return MeasuredRows(
         placements=placements.at(first),
         log_step=mean,
-        log_work=_mean_by_row(np.log(work), row, count),
-        weight=np.minimum(weight, MOST_WEIGHT),
+        log_work=_mean_by_row(np.log(work), row, rows, trust),
+        count=np.minimum(count, MOST_WEIGHT),
+        weight=np.minimum(count, MOST_WEIGHT) * trusted,
         spread=spread,
     )
 
 
-def _mean_by_row(values: Floats, row: Ints, count: int) -> Floats:
+def _mean_by_row(values: Floats, row: Ints, rows: int, trust: Floats) -> Floats:
     """Sorted before adding, so that the last bit does not depend on the order either."""
-    order = np.lexsort((values, row))
-    values, row = values[order], row[order]
+    order = np.lexsort((trust, values, row))
+    values, row, trust = values[order], row[order], trust[order]
     known = np.isfinite(values)
-    total = np.bincount(row[known], weights=values[known], minlength=count)
-    counted = np.bincount(row[known], minlength=count)
-    return np.asarray(np.divide(total, counted, out=np.full(count, np.nan), where=counted > 0))
+    total = np.bincount(row[known], weights=(trust * values)[known], minlength=rows)
+    counted = np.bincount(row[known], weights=trust[known], minlength=rows)
+    return np.asarray(np.divide(total, counted, out=np.full(rows, np.nan), where=counted > 0))

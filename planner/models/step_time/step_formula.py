@@ -54,7 +54,6 @@ WAITING = [NAMES.index(name) for name in ("link", "network", "wait")]  # the siz
 SHAPES = [NAMES.index(name) for name in ("link_power", "growth", "pair", "width_power", "pair_alone")]
 # How communication grows with the GPUs of a node, and waiting: alike on most node types, but far from it on a few.
 LONG_TAILED = [NAMES.index(name) for name in ("link_power", "width_power", "balance_power", "wait")]
-LAWS = ("bus", "ring")
 
 # A free batch exponent runs away where the batch is extrapolated.
 BATCH_POWERS = (-0.3, 0.15)
@@ -65,7 +64,7 @@ _SMALLEST = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Independent normals: means and standard deviations in the order of NAMES; `law` is one of LAWS."""
+    """Independent normals: means and standard deviations in the order of NAMES; `law` is "bus" or "ring"."""
 
     law: str
     mean: Floats
@@ -107,29 +106,6 @@ _COMMON = {
 DEFAULT_PRIORS = (
     _prior("bus", **_COMMON),
     _prior("ring", **{**_COMMON, "link": (-1.5, 1.2), "link_power": (0.0, 0.3), "width_power": (0.0, 0.15)}),
-)
-
-
-# Before any job was seen: what the physics of each term allows.
-_VAGUE = {
-    **_COMMON,
-    "contention": (-4.0, 1.5),
-    "link": (-2.0, 2.0),
-    "network": (-1.5, 2.0),
-    "contention_power": (0.0, 0.4),
-    "link_power": (0.0, 0.6),
-    "growth": (-1.5, 1.0),
-    "pair": (0.0, 0.6),
-    "width_power": (0.0, 0.5),
-    "overlap": (-2.0, 1.5),
-    "pair_alone": (0.0, 0.5),
-    "balance_power": (0.0, 0.6),
-    "wait": (-4.0, 1.5),
-    "host_growth": (0.05, 0.1),
-}
-VAGUE_PRIORS = (
-    _prior("bus", **_VAGUE),
-    _prior("ring", **{**_VAGUE, "link_power": (0.0, 0.3), "width_power": (0.0, 0.15)}),
 )
 
 
@@ -178,12 +154,10 @@ def _longer(one: Floats, other: Floats, power: float) -> Floats:
 
 def gradients(theta: Floats, placements: Placements, reference_batch: float, law: str) -> tuple[Floats, Floats]:
     """How both logarithms answer to each parameter: two arrays (rows, parameters)."""
-    step, work = log_step(theta, placements, reference_batch, law)
     small = 1e-5
-    columns = []
-    for index in range(COUNT):
-        moved = theta.copy()
-        moved[index] += small
-        more, more_work = log_step(moved, placements, reference_batch, law)
-        columns.append(((more - step) / small, (more_work - work) / small))
-    return np.stack([one for one, _ in columns], axis=1), np.stack([two for _, two in columns], axis=1)
+    # One column for each moved parameter and a last one where none is: a single pass is much faster than one for each.
+    moved = np.repeat(theta[:, None], COUNT + 1, axis=1)
+    moved[np.arange(COUNT), np.arange(COUNT)] += small
+    step, work = log_step(moved[:, :, None], placements, reference_batch, law)
+    by_step, by_work = (np.ascontiguousarray((each[:-1] - each[-1]).T / small) for each in (step, work))
+    return by_step, by_work

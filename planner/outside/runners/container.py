@@ -62,7 +62,7 @@ class ContainerRunner:
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder, self.engine.cluster() as cluster:
             arguments = self.run_arguments(probe, reference_batch, measure_noise=measure_noise)
             for node in range(probe.nodes):
-                cluster.start(node, self.image, arguments, self.command(probe, node))
+                cluster.start(node, self.image, arguments, self.command(probe, node, reference_batch))
             with self.interrupts.heard():
                 code, failed = _wait(cluster, probe.nodes, self.timeout_seconds)
             output, log = Path(folder) / "probe.json", Path(folder) / "log.txt"
@@ -74,7 +74,14 @@ class ContainerRunner:
         """The same for every node."""
         environment = {
             **probe_environment(
-                probe, reference_batch, _CHECKPOINTS, _OUTPUT, self.windows, self.window_steps, measure_noise
+                probe,
+                reference_batch,
+                _CHECKPOINTS,
+                _OUTPUT,
+                self.windows,
+                self.window_steps,
+                measure_noise,
+                self.script.samples_are_stated,
             ),
             "GLOO_SOCKET_IFNAME": "eth0",  # as both engines call a container's only interface
         }
@@ -87,13 +94,14 @@ class ContainerRunner:
             *(part for name, value in environment.items() for part in ("--env", f"{name}={value}")),
         ]
 
-    def command(self, probe: Probe, node: int) -> list[str]:
+    def command(self, probe: Probe, node: int, reference_batch: int) -> list[str]:
+        arguments = self.script.arguments(probe, reference_batch)
         if self.script.writes_steps:
-            return ["python3", "-m", "probes.follow", *self.script.command]
+            return ["python3", "-m", "probes.follow", *arguments]
         return [
             *("python3", "-m", "torch.distributed.run", f"--nnodes={probe.nodes}", f"--node-rank={node}"),
             *("--master-addr=node-0", f"--master-port={_PORT}", f"--nproc-per-node={probe.gpus_per_node}"),
-            *("-m", "probes.run", *self.script.command),
+            *("-m", "--", "probes.run", *arguments),
         ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from planner.errors import OutOfMemory
 from planner.inputs import Measurement
+from planner.outside.runners.shared_with_probes import largest_fitting, next_batch, smallest_too_large
 from planner.probing import Probe
-from probes.batch_search import largest_fitting, next_batch, smallest_too_large
 
 Run = Callable[[Probe], Measurement]
 Say = Callable[[str], None]

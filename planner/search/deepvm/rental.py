@@ -8,16 +8,16 @@ curves the paper measured, because it measured another job. The budget pays mach
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from planner.columns import Ints, Quantiles
+from planner.columns import Quantiles
 from planner.errors import NoFeasiblePlan
 from planner.inputs import Catalog, CountRange, InstanceType, Job
-from planner.models import Configurations, largest_batch, peak_flops_per_second
-from planner.search.candidates import HOURS_PER_MONTH, batch_grid, root_volume_gib
+from planner.models import Configurations
+from planner.search.candidates import HOURS_PER_MONTH, every_split, root_volume_gib
 from planner.search.deepvm.inputs import Cluster, CpuType, GpuType, Limits, Quota
 from planner.search.deepvm.policies import recommend
 from planner.search.deepvm.published import CPU_TYPES
@@ -79,10 +79,8 @@ class DeepVm:
         """With the batch that is cheapest at the job's confidence; hours and dollars are scav's own estimate."""
         cluster = rental.cluster
         instance_type = self.catalog.instance_type_by_name[cluster.gpu.name]
-        grid = batch_grid(
-            instance_type.gpu_count, CountRange(cluster.nodes, cluster.nodes), self.job.workload.global_batch
-        )
-        rows = self._configurations(instance_type, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
+        nodes = CountRange(cluster.nodes, cluster.nodes)
+        rows = every_split(self.catalog, instance_type, nodes, self.job.workload.global_batch)
         rows = rows.at(self.predictors.fits(rows))
         base = cluster.on_demand_nodes
         found = evaluate(self.job, self.catalog, rows, (rental.region,), self.predictors, "spot", base)
@@ -91,7 +89,7 @@ class DeepVm:
     def scaled_batch(self, instance_type: InstanceType) -> int:
         """The local batch of the scaling curve: the largest that fits the memory and, on one node, the job's range."""
         most = self.job.workload.global_batch.high // instance_type.gpu_count
-        return max(min(largest_batch(self.catalog.gpu_of(instance_type), self.job.workload), most), 1)
+        return max(min(self.predictors.largest_batch(instance_type), most), 1)
 
     @property
     def scaled_nodes(self) -> CountRange:
@@ -125,15 +123,15 @@ class DeepVm:
     def _machines(self) -> Iterator[_Machine]:
         """Types that can run the job, with what does not depend on the region."""
         constraints, workload = self.job.constraints, self.job.workload
-        grids = {
-            count: batch_grid(count, constraints.nodes, workload.global_batch)
-            for count in {instance_type.gpu_count for instance_type in self.instance_types}
-        }
+        splits: dict[int, Configurations] = {}  # by GPUs per node: the same for every type with as many
         for instance_type in self.instance_types:
-            flops = peak_flops_per_second(self.catalog.gpu_of(instance_type), workload.precision)
-            grid = grids[instance_type.gpu_count]
-            rows = self._configurations(instance_type, grid.nodes, grid.gpu_batch, grid.accumulation_steps)
-            counts = np.unique(grid.nodes[self.predictors.fits(rows)])
+            flops = self.catalog.gpu_of(instance_type).peak_flops_per_second(workload.precision)
+            if instance_type.gpu_count not in splits:
+                splits[instance_type.gpu_count] = every_split(
+                    self.catalog, instance_type, constraints.nodes, workload.global_batch
+                )
+            rows = splits[instance_type.gpu_count].on(self.catalog, instance_type)
+            counts = np.unique(rows.nodes[self.predictors.fits(rows)])
             sold = any(offer.region in self.regions for offer in self.catalog.offers_by_type[instance_type.name])
             if flops is not None and len(counts) and sold:
                 scaling = (self.scaling_of or self._predicted_scaling)(instance_type)
@@ -143,21 +141,9 @@ class DeepVm:
         low, high = self.scaled_nodes
         nodes = np.unique(np.round(np.geomspace(low, high, _MOST_POINTS_TO_FIT)).astype(np.int64))
         batch = np.full_like(nodes, self.scaled_batch(instance_type))
-        seconds = self.predictors.step_seconds(
-            self._configurations(instance_type, nodes, batch, np.ones_like(nodes))
-        ).p50
+        rows = Configurations.of(self.catalog, instance_type, nodes=nodes, gpu_batch=batch)
+        seconds = self.predictors.step_seconds(rows).p50
         return fit_scaling(nodes.tolist(), (nodes * seconds[0] / seconds).tolist())
-
-    def _configurations(
-        self, instance_type: InstanceType, nodes: Ints, gpu_batch: Ints, accumulation_steps: Ints
-    ) -> Configurations:
-        return Configurations(
-            instance_type=instance_type,
-            gpu=self.catalog.gpu_of(instance_type),
-            nodes=nodes,
-            gpu_batch=gpu_batch,
-            accumulation_steps=accumulation_steps,
-        )
 
     def _offered(self, machine: _Machine, region: str) -> Iterator[GpuType]:
         instance_type = machine.instance_type
@@ -183,7 +169,8 @@ class DeepVm:
             return row
         hourly = count * (cpu.on_demand_usd + self._volume_hourly_usd(rental.region))
         usd = Quantiles(*(dollars + hours * hourly for dollars, hours in zip(row.usd, row.hours, strict=True)))
-        return row._replace(
+        return replace(
+            row,
             hourly_usd=row.hourly_usd + hourly,
             storage_hourly_usd=row.storage_hourly_usd + hourly,
             usd=usd,

@@ -1,7 +1,7 @@
 """How DeepVM discounts a large cluster: speed-up as a sigmoid of the nodes, against its steepest tangent.
 
 S(n) = c / (1 + e^(-a(n-b))), L(n) = S'(b)(n-b) + S(b), K(n) = 1 up to the inflection b and S(n)/L(n) beyond. Below b
-nothing is discounted, however badly two nodes do against one: that is the method's, and `scoring` does without it.
+nothing is discounted, however badly two nodes do against one: that is the method's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Policies without a model of the market, to compare with: on-demand only, greedy, uniform progress."""
+"""Policies without a model of the market, to compare with: greedy, uniform progress."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import numpy as np
 
 from planner.columns import Flags, Ints
 from planner.spot.deadline.world import IDLE, ON_DEMAND, SPOT, Moment, Policy, World
-
-
-def on_demand_only(moment: Moment) -> Ints:
-    return np.full(len(moment.work_left), ON_DEMAND)
 
 
 def greedy(world: World) -> Policy:

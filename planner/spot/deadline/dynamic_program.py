@@ -99,7 +99,7 @@ def _one_step_earlier(
 
 
 def _rollbacks(world: World) -> list[float]:
-    """Half an interval on average, but never more than was done since the restart, or in the step."""
+    """Half an interval on average, but never more than was done since the restart or in this step."""
     middles = np.maximum((AGE_EDGES_HOURS[:-1] + AGE_EDGES_HOURS[1:]) / 2, world.step_hours)
     done = np.append(np.maximum(middles - world.restart_hours, 0.0), np.inf)
     capped = np.minimum(done, world.interval_hours)

@@ -15,7 +15,8 @@ def with_more_work(value: Floats, units: float) -> Floats:
     whole = int(np.floor(units))
     last = value.shape[-1] - 1
     places = np.arange(last + 1) + whole
-    low, high = (value[..., np.clip(places + more, 0, last)] for more in (0, 1))
+    low = np.take(value, places, axis=-1, mode="clip")
     if units == whole:
-        return np.asarray(low)
+        return low
+    high = np.take(value, places + 1, axis=-1, mode="clip")
     return np.asarray(low + (units - whole) * (high - np.where(np.isinf(high), 0.0, low)))

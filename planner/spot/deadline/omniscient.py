@@ -24,8 +24,8 @@ def omniscient_cost(
     steps = round(deadline_hours / world.step_hours)
     whole = np.maximum(np.round(np.asarray(world.work_hours) / world.step_hours), 1)
     work = np.broadcast_to(whole.astype(np.int64), len(up))
-    units = int(work.max())
     restart = max(round(world.restart_hours / world.step_hours), 0)
+    units = int(work.max()) + max(restart - 1, 0)  # a restart of several steps is work on top of the whole job
     cost = np.full((3, len(up), units + 1), np.inf)
     cost[:, :, 0] = 0.0
     for step in reversed(range(steps)):

@@ -25,7 +25,7 @@ _AGE_EDGES = tuple(float(edge) for edge in AGE_EDGES_HOURS)
 
 
 class PolicyTable(BaseModel):
-    """`slack_hours[running][market][work]`: rent on-demand below this slack, take spot or wait at it and above."""
+    """`slack_hours[running][market][work]`: with less slack rent on demand; otherwise take spot, or wait for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -63,7 +63,7 @@ class PolicyTable(BaseModel):
 
     @cached_property
     def safe_slack(self) -> Floats:
-        """By what runs: below it a loss in the coming step could break the deadline even if on-demand comes next."""
+        """The least slack that is safe, by what runs now: with less, a loss in this step may break the deadline."""
         mode = np.arange(len(MODE_NAMES))
         at_risk = np.where(mode == SPOT, self.rollback_hours, self.step_hours)
         back_again = np.where(mode == ON_DEMAND, self.restart_hours, 0.0)
@@ -75,7 +75,7 @@ class PolicyTable(BaseModel):
 
 
 def decide_each(tables: Sequence[PolicyTable], which: Ints, moment: Moment) -> Ints:
-    """For runs that each follow their own one of several tables, made for the same job."""
+    """What each run rents next. Run i follows table `which[i]`; all tables are of the same job."""
     first = tables[0]
     limits = np.concatenate([table.limits for table in tables]).ravel()
     market = age_bucket(moment.age_hours) + np.where(moment.up, 0, AGES)

@@ -3,7 +3,8 @@
 Zones drift: what held last week is where next week starts from, not what it will be. Log rates therefore fall back to
 the pooled ones as history ages, and their uncertainty grows towards the spread between zones (an Ornstein-Uhlenbeck
 process). The numbers, and the ages themselves, are from some 600 trials scored by `benchmarks/spot.py` on the same
-recordings: flat around each of them (p50 error 0.197 to 0.207), but not a choice that other recordings have confirmed.
+recordings: flat around each of them (p50 error 0.197 to 0.207 where the state at the start was known, too), but not a
+choice that other recordings have confirmed.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _MONTH_HOURS, _DAY_HOURS = 730.0, 24.0
 
 @cache
 def process_for_class(interruption_class: int | None) -> SpotProcess:
-    """0 to 4 as in the catalogue; None where AWS says nothing, which is no good sign: as the last one."""
+    """Classes 0 to 4 as in the catalogue. None: AWS says nothing, which is no good sign, so it counts as class 4."""
     if interruption_class is None or interruption_class >= len(_SHARE_LOST):
         return POOLED
     hazard = -math.log1p(-_SHARE_LOST[interruption_class])

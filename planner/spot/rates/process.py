@@ -93,7 +93,10 @@ def _reaching(run: Floats) -> Floats:
 
 
 def left_by_age(rates: Floats) -> Floats:
-    """The integral of the survival from each age on: over its mean, how likely more than that is left at any moment."""
+    """The integral of the survival from each age on.
+
+    Divided by the mean duration, it is the chance that more than this is left at a random moment.
+    """
     risk = np.maximum(rates, 1e-12)
     run = risk * _SPANS
     within = _reaching(run) * -np.expm1(-run) / risk

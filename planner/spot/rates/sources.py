@@ -20,7 +20,7 @@ _CLASSES = ("under 5", "5 to 10", "10 to 15", "15 to 20", "over 20")
 
 @dataclass(frozen=True, slots=True)
 class SpotSource:
-    """Zones with equal sources lose nodes alike. Without a recording and a class it is the pool of all recordings."""
+    """Zones with equal sources lose nodes alike. Without recording and class, the pool of all recordings stands in."""
 
     interruption_class: int | None = None
     recording: Recording | None = None
@@ -41,7 +41,7 @@ class SpotSource:
         )
 
     def rates(self, nodes: Ints) -> SpotRates:
-        """A row for each gang: of its size where the recording has that many nodes, else of the largest it has."""
+        """A row for each gang. Where the recording has too few nodes, the largest gang that it has is scaled up."""
         seen, which = np.unique(np.clip(nodes, 1, self._most_seen), return_inverse=True)
         rates = SpotRates.of(*(self._seen(int(size)) for size in seen)).at(which)
         return rates.for_gang(nodes / seen[which])

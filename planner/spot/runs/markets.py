@@ -7,25 +7,19 @@ import numpy as np
 from planner.columns import Flags, Floats
 from planner.errors import InputError
 from planner.spot.rates.process import AGE_EDGES_HOURS, SpotProcess, cumulative_hazard
-from planner.spot.runs.stretches import Start
 
 
-def sample_markets(
-    process: SpotProcess, runs: int, steps: int, step_hours: float, seed: int, start: Start | None = None
-) -> tuple[Flags, Floats]:
+def sample_markets(process: SpotProcess, runs: int, steps: int, step_hours: float, seed: int) -> tuple[Flags, Floats]:
     """Whether the gang is there, a row per run and a column per step; and the age of each run's first state.
 
-    Without a `start` it is drawn from what the process does in the long run.
+    The first state is drawn from what the process does in the long run.
     """
     if process.availability <= 0:
         raise InputError("spot capacity never comes back in this history: availability is zero")
     generator = np.random.default_rng(seed)
     unknown = np.array([[process.log_sd], [process.loss_log_sd]])
     gone_level, there_level = np.exp(unknown * generator.standard_normal((2, runs)))
-    if start is None:
-        up, age = _long_run(process, gone_level, there_level, generator)
-    else:
-        up, age = np.full(runs, start.up), np.full(runs, start.age_hours)
+    up, age = _long_run(process, gone_level, there_level, generator)
     gone_risk, there_risk = (_risks(rates, step_hours) for rates in (process.return_per_hour, process.loss_per_hour))
     oldest = len(there_risk) - 1
     result, first_age = np.empty((steps, runs), dtype=bool), age

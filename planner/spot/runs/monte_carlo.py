@@ -14,13 +14,11 @@ from scipy.special import ndtri
 from planner.columns import Flags, Floats, Ints
 from planner.errors import InputError
 from planner.spot.rates.process import SpotProcess
-from planner.spot.runs.stretches import GIVEN_UP_HOURS, Start, duration, first_stretch
+from planner.spot.runs.stretches import GIVEN_UP_HOURS, duration, first_stretch
 from planner.spot.runs.work import SpotWork
 
 _CHUNK = 1 << 15  # whose columns stay in the processor's cache
 _GOLDEN = 0.6180339887498949  # spreads the second rate's quantiles evenly against the first's
-
-__all__ = ["GIVEN_UP_HOURS", "SpotRuns", "Start", "simulate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +37,16 @@ class SpotRuns:
             raise InputError(f"a price of {lowest} $/h cannot be")
         return np.asarray(self.paid_hours * spot_usd_per_hour + self.hours * on_demand_usd_per_hour)
 
-    def quantile(self, probability: float) -> float:
-        return float(np.quantile(self.hours, probability))
 
-
-def simulate(work: SpotWork, process: SpotProcess, runs: int, seed: int, start: Start | None = None) -> SpotRuns:
-    """Without a `start` it is drawn from what the process does in the long run."""
+def simulate(work: SpotWork, process: SpotProcess, runs: int, seed: int) -> SpotRuns:
+    """Runs that start at any moment: whether capacity is there then is drawn from what it does in the long run."""
     if process.availability <= 0:
         raise InputError("spot capacity never comes back in this history: availability is zero")
     generator = np.random.default_rng(seed)
     loss, back = _multipliers(runs, process, generator)
     each = np.broadcast_to(np.asarray(work.work_hours, dtype=float), runs)
     parts = [
-        _simulate_chunk(work, each[rows], process, loss[rows], back[rows], generator, start)
+        _simulate_chunk(work, each[rows], process, loss[rows], back[rows], generator)
         for rows in (slice(first, first + _CHUNK) for first in range(0, runs, _CHUNK))
     ]
     return SpotRuns(
@@ -76,10 +71,9 @@ def _simulate_chunk(
     loss: Floats,
     back: Floats,
     generator: np.random.Generator,
-    start: Start | None,
 ) -> SpotRuns:
     count = len(work_hours)
-    hours, stint = first_stretch(process, loss, back, generator, start)
+    hours, stint = first_stretch(process, loss, back, generator)
     left = work_hours.copy()
     waiting = hours.copy()
     losses = np.zeros(count, dtype=np.int64)

@@ -2,44 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.columns import Floats
-from planner.inputs import Stretches
-from planner.spot.rates.process import AGE_EDGES_HOURS, SpotProcess, cumulative_hazard, hours_at_hazard, moments_by_row
+from planner.spot.rates.process import AGE_EDGES_HOURS, SpotProcess, hours_at_hazard, moments_by_row
 
 GIVEN_UP_HOURS = 24.0 * 365
-_BLIP_HOURS = 1.0
-_REMEMBERED_HOURS, _REMEMBERED_SHARE = 168.0, 0.5
 _WIDTHS = np.append(np.diff(AGE_EDGES_HOURS), np.inf)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What is known when the run starts: whether the gang's capacity is there, and since when."""
-
-    up: bool
-    age_hours: float
-
-    @classmethod
-    def met(cls, runs: Stretches, hours: float) -> Start:
-        """What a recording shows at this moment.
-
-        A blip does not make young: capacity that was there all day but for ten minutes is safer than its last ten
-        minutes say. So a state goes back through blips of the other for as long as it prevailed, and half of what it
-        had lasted before counts.
-        """
-        now = first = runs.at(hours)
-        lengths = runs.end_hours - runs.begin_hours
-        same = other = prevailed = 0.0
-        while first >= 2 and lengths[first - 1] < _BLIP_HOURS and hours - runs.begin_hours[first] < _REMEMBERED_HOURS:
-            same, other = same + lengths[first - 2], other + lengths[first - 1]
-            prevailed = same if same >= other else prevailed
-            first -= 2
-        age = hours - runs.begin_hours[now] + prevailed * _REMEMBERED_SHARE
-        return cls(up=bool(runs.up[now]), age_hours=float(age))
 
 
 def duration(rates: Floats, factor: Floats, generator: np.random.Generator) -> Floats:
@@ -49,17 +18,11 @@ def duration(rates: Floats, factor: Floats, generator: np.random.Generator) -> F
 
 
 def first_stretch(
-    process: SpotProcess, loss: Floats, back: Floats, generator: np.random.Generator, start: Start | None
+    process: SpotProcess, loss: Floats, back: Floats, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Hours until the first stint, and how long that one lasts; without a `start` at a random moment."""
+    """Hours until the first stint, and how long that one lasts, when the run starts at a random moment."""
     count = len(loss)
     fresh = duration(process.loss_per_hour, loss, generator)
-    if start is not None:
-        rates, factor = (process.loss_per_hour, loss) if start.up else (process.return_per_hour, back)
-        age = np.array([max(start.age_hours, 0.0)])
-        hazard = cumulative_hazard(rates, age) + generator.standard_exponential(count) / factor
-        rest = np.minimum(hours_at_hazard(rates, hazard) - age, 2 * GIVEN_UP_HOURS)
-        return (np.zeros(count), rest) if start.up else (rest, fresh)
     if process.availability == 1.0:
         return np.zeros(count), np.full(count, np.inf)
     up_rates, down_rates = np.outer(loss, process.loss_per_hour), np.outer(back, process.return_per_hour)

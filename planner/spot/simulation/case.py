@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from planner.columns import Z95, Floats, Quantiles
+from planner.contract import kept_digits
 from planner.errors import InputError
 from planner.models import UNNOTICED_SHARE
 from planner.spot.deadline.dynamic_program import solve
@@ -173,7 +176,7 @@ class Case:
 
     @property
     def assumed_work_hours(self) -> float:
-        """What whoever decides takes for all the work: nobody knows a run's own, and less than it would be late."""
+        """All the work, as whoever decides assumes it. Nobody knows a run's own work; to assume less would be late."""
         return float(self.world(self.work_hours.p95).work_hours)
 
     @property
@@ -198,5 +201,56 @@ class Case:
         longest = float(self.world(most).work_hours)
         step_hours = max(self.step_hours, self.deadline_hours / _MOST_TABLE_STEPS)
         world = replace(self.world(most), work_hours=min(longest, self.deadline_hours), step_hours=step_hours)
-        table = solve(world, self.process, self.deadline_hours, self.margin_hours)
+        table = _solved(world, _Rates.of(self.process), self.deadline_hours, self.margin_hours)
         return table.model_copy(update={"step_hours": self.step_hours})
+
+    def as_written(self) -> Case:
+        """To the digits that a plan keeps: made again from the plan, the case and its policy table are the same."""
+
+        def hours(value: float) -> float:
+            return kept_digits(value * 3600) / 3600
+
+        process = None if self.process is None else _Rates.of(self.process).kept().process
+        return replace(
+            self,
+            work_hours=Quantiles(*map(kept_digits, self.work_hours)),
+            startup_hours=hours(self.startup_hours),
+            save_hours=hours(self.save_hours),
+            restart_hours=hours(self.restart_hours),
+            interval_hours=round(self.interval_hours * 3600) / 3600,
+            process=process,
+            node_on_demand_usd=kept_digits(self.node_on_demand_usd),
+            node_spot_usd=kept_digits(self.node_spot_usd),
+            storage_hourly_usd=kept_digits(self.storage_hourly_usd),
+        )
+
+
+class _Rates(NamedTuple):
+    """A process as plain numbers, so that what was worked out for it can be remembered."""
+
+    loss_per_hour: tuple[float, ...]
+    return_per_hour: tuple[float, ...]
+    log_sd: float
+    loss_log_sd: float
+
+    @classmethod
+    def of(cls, process: SpotProcess) -> _Rates:
+        losses, returns = process.loss_per_hour.tolist(), process.return_per_hour.tolist()
+        return cls(tuple(losses), tuple(returns), process.log_sd, process.loss_log_sd)
+
+    def kept(self) -> _Rates:
+        losses, returns = (tuple(map(kept_digits, rates)) for rates in self[:2])
+        return _Rates(losses, returns, kept_digits(self.log_sd), kept_digits(self.loss_log_sd))
+
+    @property
+    def process(self) -> SpotProcess:
+        losses, returns = np.array(self.loss_per_hour), np.array(self.return_per_hour)
+        return SpotProcess(
+            loss_per_hour=losses, return_per_hour=returns, log_sd=self.log_sd, own_loss_log_sd=self.loss_log_sd
+        )
+
+
+@lru_cache(maxsize=32)
+def _solved(world: World, rates: _Rates, deadline_hours: float, margin_hours: float) -> PolicyTable:
+    """Solved once: a plan that counts on its policy is simulated with the very table that is then written."""
+    return solve(world, rates.process, deadline_hours, margin_hours)

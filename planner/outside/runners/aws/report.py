@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from planner.contract import first_fault
 from planner.errors import ScavError, one_line
 from planner.inputs import Measurement, Precision
 from planner.outside.aws import aws_errors
@@ -161,8 +162,8 @@ def measurements_of(
         try:
             rows.append(Measurement.model_validate(known | given))
         except ValidationError as error:
-            wrong = ", ".join(sorted({str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}))
-            failures.append(f"local batch {size}: unusable result ({wrong})")
+            fault = first_fault(error, Measurement)
+            failures.append(f"local batch {size}: unusable result ({fault.key}: {one_line(fault.message)})")
     return _marked(rows, records), failures
 
 

@@ -1,4 +1,6 @@
-"""Every cluster that keeps the limits, as columns: the check on the integer program, and what `scoring` ranks.
+"""Every cluster that keeps DeepVM's limits, as columns: a check on its integer program, and what is ranked by money.
+
+Beside DeepVM's two architectures there may be spot nodes alone ("all spot") and on-demand nodes alone ("on demand").
 
 Of each GPU type, node count and memory node type only the fewest memory nodes are kept: more of them cost more and
 change nothing in the objective.
@@ -15,17 +17,17 @@ import numpy as np
 from planner.columns import Flags, Floats, Ints
 from planner.search.deepvm.inputs import (
     DEEPVM_ARCHITECTURES,
-    Architecture,
     Cluster,
     CpuType,
     GpuType,
     Limits,
     anchors,
-    gpu_micro_usd,
     micro_usd,
+    most_below,
     saturation_nodes,
 )
 
+EVERY_ARCHITECTURE = (*DEEPVM_ARCHITECTURES, "all spot", "on demand")
 NO_TIER = -1
 
 
@@ -74,7 +76,7 @@ def enumerate_clusters(
     gpus: Sequence[GpuType],
     cpus: Sequence[CpuType],
     limits: Limits,
-    architectures: Sequence[Architecture] = DEEPVM_ARCHITECTURES,
+    architectures: Sequence[str] = DEEPVM_ARCHITECTURES,
 ) -> Clusters:
     """In the order of architectures and catalogue."""
     blocks = [_empty(gpus, cpus), *_blocks(gpus, cpus, limits, architectures)]
@@ -101,7 +103,7 @@ def ranked(clusters: Clusters, count: int) -> list[Cluster]:
     return [clusters.row(index) for index in order[:count].tolist()]
 
 
-def _architecture(tiered: bool, nodes: int, on_demand_nodes: int) -> Architecture:
+def _architecture(tiered: bool, nodes: int, on_demand_nodes: int) -> Any:
     if tiered:
         return "tiering"
     if on_demand_nodes == nodes:
@@ -125,27 +127,37 @@ def _empty(gpus: Sequence[GpuType], cpus: Sequence[CpuType]) -> Clusters:
 
 
 def _blocks(
-    gpus: Sequence[GpuType], cpus: Sequence[CpuType], limits: Limits, architectures: Sequence[Architecture]
+    gpus: Sequence[GpuType], cpus: Sequence[CpuType], limits: Limits, architectures: Sequence[str]
 ) -> Iterator[Clusters]:
     """Columns of one GPU type and one memory node type each."""
     for architecture in architectures:
         for index, gpu in enumerate(gpus):
-            nodes = limits.gpu_nodes(gpu, architecture)
+            nodes = _node_counts(gpu, limits, architecture)
+            anchored = nodes if architecture == "on demand" else anchors(architecture, nodes)
             tiers = list(_tiers(gpu, cpus, nodes, limits)) if architecture == "tiering" else [_no_tier(nodes)]
             for place, cpu_nodes, cpu_micro_usd in tiers:
-                price = gpu_micro_usd(gpu, architecture, nodes) + cpu_nodes * cpu_micro_usd
+                gpu_usd = (nodes - anchored) * micro_usd(gpu.spot_usd) + anchored * micro_usd(gpu.on_demand_usd)
+                price = gpu_usd + cpu_nodes * cpu_micro_usd
                 keep = (price <= limits.budget_micro_usd) & (cpu_nodes >= 0)
                 yield Clusters(
                     gpus=tuple(gpus),
                     cpus=tuple(cpus),
                     gpu=np.full(int(keep.sum()), index, dtype=np.int64),
                     nodes=nodes[keep],
-                    on_demand_nodes=anchors(architecture, nodes)[keep],
+                    on_demand_nodes=anchored[keep],
                     cpu=np.full(int(keep.sum()), place, dtype=np.int64),
                     cpu_nodes=cpu_nodes[keep],
                     hourly_micro_usd=price[keep],
                     value=gpu.values(nodes[keep]),
                 )
+
+
+def _node_counts(gpu: GpuType, limits: Limits, architecture: str) -> Ints:
+    if architecture != "on demand":
+        return limits.gpu_nodes(gpu, architecture)
+    affordable = limits.budget_micro_usd // micro_usd(gpu.on_demand_usd)
+    most = min(most_below(limits.quota(gpu).on_demand_vcpu, gpu.vcpu), affordable)
+    return np.arange(1, most + 1, dtype=np.int64)
 
 
 def _no_tier(nodes: Ints) -> tuple[int, Ints, int]:

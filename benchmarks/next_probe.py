@@ -1,4 +1,4 @@
-"""What to measure next, when to stop, and which configuration to take then.
+"""What to measure next, when to stop, and which configuration to take then: a rule that no command runs yet.
 
 A bare minimum over a model's predictions finds the model's largest error. So a few spread-out probes come first, then
 one at a time the configuration that is expected to improve most on the best MEASURED one, for as long as that is worth
@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from planner.columns import Flags, Floats, Ints
+from planner.probing.further_probe import LEAST_GAIN, expected_improvement
 
-STARTUP_SECONDS = 180.0
 MOST_PROBES = 15
 # The rest of the probes go where the first ones point.
 START_SHARE = 0.6
@@ -27,10 +26,6 @@ START_SHARE = 0.6
 DEAREST_START = 0.01
 # All on the very first cluster: choosing without any measurement errs by a factor of 1.7 and more.
 DEAREST_FIRST = 0.35
-# Below this part of the job no probe is worth the waiting, whatever it costs.
-LEAST_GAIN = 0.001
-# Below this a standard deviation is none: dividing by it would overflow.
-_SURE = 1e-12
 # Standard deviations that an unmeasured configuration must stay ahead by.
 SURELY = 1.645
 
@@ -66,7 +61,7 @@ class ProbeSpace:
     gpu_batch: Ints
     hourly_usd: Floats  # of the cluster
     measurable: Flags  # others can only be chosen: more nodes than a probe may take
-    startup_seconds: float = STARTUP_SECONDS
+    startup_seconds: float  # of a cluster
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -173,13 +168,6 @@ def on_the_same_cluster(
         if beside[row.row] and row.row != first.row and row.gain_usd > row.price_usd
     ]
     return [first, *others][:most]
-
-
-def expected_improvement(log_value: Floats, log_sd: Floats, best: float) -> Floats:
-    """Of log-normal values below `best`, as a share of it: how much a probe is expected to take off."""
-    ahead = np.maximum(np.log(best) - log_value, -50.0)  # an infinite value is far enough behind
-    z = np.divide(ahead, log_sd, out=np.where(ahead > 0, np.inf, -np.inf), where=log_sd > _SURE)
-    return np.asarray(np.maximum(ndtr(z) - np.exp(log_sd**2 / 2 - ahead) * ndtr(z - log_sd), 0.0))
 
 
 def price_usd(space: ProbeSpace, probe_seconds: Floats, running: Iterable[int]) -> Floats:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import comb
+from spot_data import cut_off
 
 from planner.columns import Floats, Ints
 from planner.errors import InputError
@@ -52,7 +53,7 @@ class GangChain:
 
 def gang_chain(trace: Trace, until_hours: float | None = None) -> GangChain:
     """From the recorded counts, each age's rate shrunk towards the count's own, each jump towards a common shock."""
-    counts = trace.counts if until_hours is None else trace.between(0, until_hours).counts
+    counts = trace.counts if until_hours is None else cut_off(trace, until_hours).counts
     if counts.max() < 1:
         raise InputError("no node was ever available in this history: availability is zero", file=trace.name)
     size = int(counts.max())

@@ -1,8 +1,8 @@
 """Two nodes with a link of known bandwidth between them, in namespaces that are gone with this process.
 
-`python two_nodes.py MEGABITS FOLDER` probes FOLDER/train.py over two processes, one on each side of the link, and
-leaves FOLDER/probe.json and a log of each side. To be run under `unshare` (see OWN_NAMESPACES): this process is one
-side, a child in another network namespace the other. Nothing of the machine's own network is touched.
+`python two_nodes.py MEGABITS FOLDER WORDS...` gives the words to torchrun on either side of the link, in FOLDER, where
+each side leaves a log. To be run under `unshare` (see OWN_NAMESPACES): this process is one side, a child in another
+network namespace the other. Nothing of the machine's own network is touched.
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ import sys
 import time
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 LEFT, RIGHT = "10.77.0.1", "10.77.0.2"
-LIMIT_SECONDS = 150
+LIMIT_SECONDS = 1200
 GRACE_SECONDS = 10
+PROBE = ("-m", "probes.run", "train.py")
+OUTPUT = "probe.json"
+# A gradient of 4 MB and hardly any computation that could hide it.
+GRADIENT = """
+import torch
+model = torch.nn.Linear(1024, 1024)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(8, 1024)).square().mean().backward()
+    optimizer.step()
+"""
 # Root keeps its user namespace, in which the kernel may load the module that shapes.
 OWN_NAMESPACES = [
     *(() if os.geteuid() == 0 else ("--user", "--map-root-user")),
@@ -32,7 +44,7 @@ def why_not() -> str | None:
     if missing:
         return f"{', '.join(missing)} not installed"
     command = ["unshare", *OWN_NAMESPACES, sys.executable, __file__, "100"]
-    tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     return None if tried.returncode == 0 else f"no shaped link here: {tried.stderr.strip().splitlines()[-1:]}"
 
 
@@ -56,7 +68,15 @@ def on_the_right(process: int) -> list[str]:
     return ["nsenter", "--target", str(process), "--net"]
 
 
-def probe(folder: Path, other: int) -> None:
+def over_a_link(megabits: int, folder: Path, *words: str) -> None:
+    """What torchrun does with these words on two nodes; raises with their logs when it failed."""
+    command = ["unshare", *OWN_NAMESPACES, sys.executable, __file__, str(megabits), str(folder), *words]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    logs = "\n".join(path.read_text() for path in folder.glob("*.log"))
+    assert finished.returncode == 0, finished.stderr + logs
+
+
+def run_both(folder: Path, words: list[str], other: int) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": str(REPOSITORY),
@@ -64,7 +84,7 @@ def probe(folder: Path, other: int) -> None:
         "GLOO_SOCKET_IFNAME": "eth0",
         "SCAV_GPU_BATCH": "8",
         "SCAV_CHECKPOINT_DIR": str(folder),
-        "SCAV_PROBE_OUTPUT": str(folder / "probe.json"),
+        "SCAV_PROBE_OUTPUT": str(folder / OUTPUT),
         "SCAV_PROBE_WINDOWS": "2",
         "SCAV_PROBE_WINDOW_STEPS": "5",
         "SCAV_PROBE_NOISE": "0",
@@ -74,14 +94,15 @@ def probe(folder: Path, other: int) -> None:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
         where = [f"--node-rank={rank}", f"--master-addr={LEFT}", "--master-port=29500", f"--local-addr={address}"]
         with (folder / f"node-{rank}.log").open("wb") as log:
-            command = [*inside, *torchrun, *where, "-m", "probes.run", "train.py"]
+            command = [*inside, *torchrun, *where, *words]
             nodes.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log))
     deadline = time.monotonic() + LIMIT_SECONDS
     while any(node.poll() is None for node in nodes) and time.monotonic() < deadline:
         if any(node.poll() for node in nodes):  # its launcher would wait minutes for the one that failed
             deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
         time.sleep(0.1)
-    if not (folder / "probe.json").exists():  # once it is written, how the processes part says nothing
+    # Once the probe has written its record, how the processes part says nothing.
+    if not (folder / OUTPUT).exists() and any(node.poll() != 0 for node in nodes):
         sys.exit(f"nodes ended with {[node.poll() for node in nodes]}")
 
 
@@ -94,5 +115,5 @@ if __name__ == "__main__":
         with contextlib.suppress(PermissionError):
             os.nice(-10)  # the link is to be measured, not whatever else this machine does meanwhile
     right = link(int(sys.argv[1]))
-    for folder_name in sys.argv[2:]:
-        probe(Path(folder_name), right)
+    if sys.argv[2:]:
+        run_both(Path(sys.argv[2]), sys.argv[3:], right)

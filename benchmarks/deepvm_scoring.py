@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from deepvm_clusters import Clusters
 
 from planner.columns import Flags, Floats, Ints
 from planner.errors import InputError
-from planner.search.deepvm.clusters import Clusters
 from planner.search.deepvm.inputs import Cluster, GpuType
 
 Seconds = Callable[[GpuType, Ints], Floats]

@@ -1,0 +1,37 @@
+"""`--batch-size {gpu_batch}` in a command: what may stand there, and the command with its numbers put in.
+
+Word by word, never through a shell. Only `{word}` is a placeholder, so JSON and `${a.b}` stay as they are; `{{word}}`
+is the text {word}.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+PLACEHOLDERS = ("gpu_batch", "accumulation_steps", "global_batch", "lr_scale")
+_BRACES = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
+
+
+def placeholder_fault(command: Sequence[str]) -> str | None:
+    """One line on the first placeholder that means nothing, or None."""
+    names = (found[2] for word in command for found in _BRACES.finditer(word) if found[2])
+    unknown = next((name for name in names if name not in PLACEHOLDERS), None)
+    if unknown is None:
+        return None
+    known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+    shown = unknown[:40]
+    return f"{{{shown}}} is no placeholder: known are {known}; the text itself is written {{{{{shown}}}}}"
+
+
+def filled_command(
+    command: Sequence[str], *, gpu_batch: int, accumulation_steps: int, global_batch: int, lr_scale: float
+) -> list[str]:
+    """For a command without a fault."""
+    values = {
+        "gpu_batch": str(gpu_batch),
+        "accumulation_steps": str(accumulation_steps),
+        "global_batch": str(global_batch),
+        "lr_scale": repr(float(lr_scale)),
+    }
+    return [_BRACES.sub(lambda found: f"{{{found[1]}}}" if found[1] else values[found[2]], word) for word in command]

@@ -1,0 +1,19 @@
+"""What runners have in common with the probes that they start: settings, last words, the search for a batch that fits.
+
+The one place where scav's own process imports `probes`. It looks in their folder first: another distribution, or the
+folder that scav is called from, may have a package of that name.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from planner.outside import assets
+
+sys.path.insert(0, str(assets.probes_parent()))
+
+from probes.batch_search import largest_fitting, next_batch, smallest_too_large
+from probes.last_words import last_lines
+from probes.settings import Settings
+
+__all__ = ["Settings", "largest_fitting", "last_lines", "next_batch", "smallest_too_large"]
