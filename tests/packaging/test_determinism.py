@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -68,4 +69,8 @@ def test_a_deadline_changes_only_the_decisions_and_the_account_of_them(write_job
     assert before.keys() - {"scav.policy.json"} == after.keys() - {"scav.policy.json"}
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert {"scav.plan.json", "COST.md"} | also <= changed
-    assert changed <= {"scav.plan.json", "COST.md", "terraform.tfvars.json", "scav.policy.json"}
+    assert changed <= {"scav.plan.json", "COST.md", "terraform.tfvars.json", "scav.policy.json", "scav.files.json"}
+    listed = [json.loads(files["scav.files.json"])["files"] for files in (before, after)]
+    assert {name for name in listed[0].keys() | listed[1].keys() if listed[0].get(name) != listed[1].get(name)} == (
+        changed - {"scav.files.json"}
+    )
