@@ -102,11 +102,15 @@ def test_more_on_demand_never_raises_the_chance_of_missing_the_deadline(base, mo
     case = replace(DAY, process=POOLED.scaled(loss=loss), deadline_hours=24.0 * factor)
     few, many = (case.with_base(count) for count in (base, min(base + more, 4)))
     late = [
-        simulate_case(mix, policy=mix.policy_table() if decided else None, runs=1000, seed=seed).missed.mean()
+        simulate_case(mix, policy=mix.policy_table() if decided else None, runs=1000, seed=seed).missed
         for mix in (few, many)
     ]
-    noise = 0.0 if decided or many.spot_count == 0 else 3 * (0.5 / 1000) ** 0.5
-    assert late[1] <= late[0] + noise
+    as_told = case.work_draws(1000, Seeds.of(seed).work) <= case.work_hours.p95
+    if decided:  # who decides knows nothing of runs that are longer than told: there it is a matter of luck
+        assert late[1][as_told].mean() <= late[0][as_told].mean()
+    left_to_chance = (~as_told).mean() if decided else 1.0
+    noise = 0.0 if many.spot_count == 0 else 3 * (0.5 * left_to_chance / 1000) ** 0.5
+    assert late[1].mean() <= late[0].mean() + noise
 
 
 @given(st.floats(0.1, 2.0), st.floats(1.3, 3.0), st.booleans(), seeds)
