@@ -383,22 +383,3 @@ def test_what_cannot_be_is_refused_in_one_line(wrong, message):
     with pytest.raises(InputError, match=message) as error:
         replace(DAY, **wrong)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("trace", "message"),
-    [
-        (recording([0]), "zone.json: no node was ever available in this trace: availability is zero"),
-        (recording([4], hours=20.0), "zone.json: 20.0 h of recording are less than the deadline of 36.1 h"),
-        (Trace(name="zone.json", tick_seconds=600.0, counts=np.array([], dtype=int)), "zone.json: the trace is empty"),
-        (recording([4], prices=np.full(2400, -1.0)), "zone.json: a recorded price is not above 0"),
-    ],
-)
-def test_a_trace_that_says_nothing_is_refused_in_one_line(trace, message):
-    with pytest.raises(InputError, match=message):
-        compare(DAY, runs=10, seed=0, trace=trace)
-
-
-def test_no_runs_say_nothing():
-    with pytest.raises(InputError, match="0 runs say nothing"):
-        simulate_case(DAY, policy=None, runs=0, seed=0)
