@@ -95,12 +95,12 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
     return limited
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def job_text() -> str:
     return JOB
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def measurement_line() -> str:
     """A line of measurements.jsonl that fits the small job."""
     return MEASUREMENT

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sys
 
 import pytest
+from click.testing import CliRunner
+
+from planner.cli import cli
 
 needs_vega_lite = pytest.mark.skipif(
     importlib.util.find_spec("vl_convert") is None, reason='no vl_convert: pip install "scav-planner[report]"'
 )
-FEW = ("--runs", "300")
+FEW = ("--runs", "100")
 POLICIES = [
     *("all on-demand", "all spot", "this plan", "with fallback", "DeepVM"),
     *("greedy", "uniform progress", "omniscient"),
 ]
 
 
-@pytest.fixture
-def _planned(run_scav, write_job, measurement_line, tmp_path):
-    """A workspace with one on-demand and two spot nodes."""
-    write_job({"nodes: 1..2": "nodes: 3..4"})
-    (tmp_path / "measurements.jsonl").write_text(measurement_line)
-    planned = run_scav("plan", "--spot", "always", "--on-demand-base", "1")
+@pytest.fixture(scope="module")
+def workspace(job_text, measurement_line, tmp_path_factory):
+    """One on-demand and two spot nodes; planned once."""
+    folder = tmp_path_factory.mktemp("planned")
+    (folder / "scav.yaml").write_text(job_text.replace("nodes: 1..2", "nodes: 3..4"))
+    (folder / "measurements.jsonl").write_text(measurement_line)
+    command = ["plan", str(folder), "--out", str(folder / "scav-plan"), "--spot", "always", "--on-demand-base", "1"]
+    planned = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert planned.exit_code == 0, planned.output
+    return folder / "scav-plan"
+
+
+@pytest.fixture
+def _planned(workspace, tmp_path):
+    shutil.copytree(workspace, tmp_path / "scav-plan")
 
 
 @pytest.fixture
@@ -69,7 +81,7 @@ def test_without_a_deadline_nobody_can_miss_it(run_scav, write_job):
     assert run_scav("plan", "--spot", "always").exit_code == 0
     text = run_scav("simulate", *FEW).stdout
     assert "greedy" not in text
-    assert {line.split()[-2] for line in text.splitlines() if line.endswith(" 300")} == {"-"}
+    assert {line.split()[-2] for line in text.splitlines() if line.endswith(" 100")} == {"-"}
 
 
 def test_json_has_a_row_for_each_policy(simulate):
@@ -79,7 +91,7 @@ def test_json_has_a_row_for_each_policy(simulate):
         assert row["usd"]["p05"] <= row["usd"]["p50"] <= row["usd"]["p95"]
     assert rows["omniscient"]["hours"] is None
     assert rows["all on-demand"]["losses"] == 0
-    assert rows["this plan"]["runs"] == 300
+    assert rows["this plan"]["runs"] == 100
 
 
 def test_the_plans_own_row_is_what_the_plan_says(simulate, tmp_path):
@@ -107,7 +119,7 @@ def test_a_recording_of_fewer_nodes_and_runs_that_outlast_it_are_said(simulate, 
     trace = write_trace(data=([1] * 20 + [0] * 20) * 7)
     text = " ".join(simulate(*FEW, "--trace", trace).stdout.split())
     assert "the trace is of one node, taken for all 2 spot nodes at once" in text
-    assert "of 300 runs outlast the recording" in text
+    assert "of 100 runs outlast the recording" in text
 
 
 def test_a_plan_without_spot_nodes_says_that_nothing_can_be_lost(run_scav, write_job, tmp_path):
@@ -138,7 +150,7 @@ def test_quantiles_that_hang_on_runs_without_an_end_are_marked_and_all_of_these_
     text = simulate(*FEW, "--trace", write_trace(data=[4] + [0] * 400)).stdout
     [row] = (line.split() for line in text.splitlines() if line.startswith("all spot "))
     assert row[2].startswith(">")
-    assert row[-3:] == ["100.0", "%", "300"]
+    assert row[-3:] == ["100.0", "%", "100"]
 
 
 @pytest.mark.usefixtures("_planned")

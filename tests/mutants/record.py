@@ -6,9 +6,9 @@ What a test file does on import, and in fixtures for more than one test, counts 
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,9 +70,11 @@ class Recorder:
 
 def _forget() -> None:
     """What an earlier test left in a cache would hide that this test needs it."""
-    for found in gc.get_objects():
-        if isinstance(found, functools._lru_cache_wrapper) and str(found.__module__).startswith("planner"):
-            found.cache_clear()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("planner."):
+            for found in vars(module).values():
+                if isinstance(found, functools._lru_cache_wrapper):
+                    found.cache_clear()
 
 
 def pytest_configure(config: pytest.Config) -> None:

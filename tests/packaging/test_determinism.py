@@ -30,7 +30,24 @@ def planned(job: Path, *options: str, environment=None) -> dict[str, bytes]:
     command = [sys.executable, "-m", "planner", "plan", job, "--out", out, *options]
     result = subprocess.run(command, cwd=job.parent, env=BASE | (environment or {}), capture_output=True, check=False)
     assert result.returncode == 0, result.stderr.decode()
+    return files_of(out)
+
+
+def files_of(out: Path) -> dict[str, bytes]:
     return {path.relative_to(out).as_posix(): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def planned_here(run_scav):
+    """The same in this process, where only the job and the options differ."""
+
+    def plan(job: Path, *options: str) -> dict[str, bytes]:
+        out = job.parent / f"plan-{len(list(job.parent.iterdir()))}"
+        result = run_scav("plan", job, "--out", out, *options)
+        assert result.exit_code == 0, result.output
+        return files_of(out)
+
+    return plan
 
 
 @pytest.fixture
@@ -56,16 +73,16 @@ def test_the_same_job_in_another_place_gives_the_same_files(write_job, tmp_path)
     assert first == planned(write_job(folder=tmp_path / "there" / "else").parent)
 
 
-def test_comments_and_order_in_the_job_file_do_not_change_a_byte(write_job, tmp_path):
-    first = planned(write_job(folder=tmp_path / "a" / "job").parent)
+def test_comments_and_order_in_the_job_file_do_not_change_a_byte(planned_here, write_job, tmp_path):
+    first = planned_here(write_job(folder=tmp_path / "a" / "job").parent)
     changed = {"  deadline: 24h\n  budget: $400\n": "  # in this order\n  budget: $400.00\n  deadline: 1d\n"}
-    assert first == planned(write_job(changed, folder=tmp_path / "b" / "job").parent)
+    assert first == planned_here(write_job(changed, folder=tmp_path / "b" / "job").parent)
 
 
 @pytest.mark.parametrize(("deadline", "also"), [("25h", set()), ("12h", {"terraform.tfvars.json"})])
-def test_a_deadline_changes_only_the_decisions_and_the_account_of_them(write_job, deadline, also):
+def test_a_deadline_changes_only_the_decisions_and_the_account_of_them(planned_here, write_job, deadline, also):
     job = write_job({"nodes: 1..2": "nodes: 1..16", "$400": "$4000"}).parent
-    before, after = planned(job), planned(job, "--deadline", deadline)
+    before, after = planned_here(job), planned_here(job, "--deadline", deadline)
     assert before.keys() - {"scav.policy.json"} == after.keys() - {"scav.policy.json"}
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert {"scav.plan.json", "COST.md"} | also <= changed

@@ -246,6 +246,14 @@ class TestDecision:
         chosen = choose_candidate(*surveyed([self.SPOT, self.FIXED], job({"deadline": "9h"}, objective="time")))
         assert chosen == (self.FIXED, None, (self.SPOT, self.FIXED))
 
+    def test_after_ten_that_break_a_limit_spot_is_given_up(self) -> None:
+        # The eleventh is as hopeless, and is not simulated any more.
+        rows = [candidate(market="spot", hours=8.5, usd=4.0 + number, zone="near-az1") for number in range(11)]
+        fixed = candidate(hours=8.4, usd=99.0)
+        chosen = choose_candidate(*surveyed([*rows, fixed], job({"deadline": "8.6h"})))
+        assert (chosen.candidate, chosen.outcome) == (fixed, None)
+        assert [row.hours_limit > 8.6 for row in chosen.finalists] == [True] * 10 + [False, False]
+
     def test_the_misses_name_the_two_nearest_types_and_what_each_would_need(self) -> None:
         rows = [
             candidate(instance_type="g1.two", nodes=2, hours=20, usd=60),

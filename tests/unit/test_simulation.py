@@ -102,11 +102,15 @@ def test_more_on_demand_never_raises_the_chance_of_missing_the_deadline(base, mo
     case = replace(DAY, process=POOLED.scaled(loss=loss), deadline_hours=24.0 * factor)
     few, many = (case.with_base(count) for count in (base, min(base + more, 4)))
     late = [
-        simulate_case(mix, policy=mix.policy_table() if decided else None, runs=1000, seed=seed).missed.mean()
+        simulate_case(mix, policy=mix.policy_table() if decided else None, runs=1000, seed=seed).missed
         for mix in (few, many)
     ]
-    noise = 0.0 if decided or many.spot_count == 0 else 3 * (0.5 / 1000) ** 0.5
-    assert late[1] <= late[0] + noise
+    as_told = case.work_draws(1000, Seeds.of(seed).work) <= case.work_hours.p95
+    if decided:  # who decides knows nothing of runs that are longer than told: there it is a matter of luck
+        assert late[1][as_told].mean() <= late[0][as_told].mean()
+    left_to_chance = (~as_told).mean() if decided else 1.0
+    noise = 0.0 if many.spot_count == 0 else 3 * (0.5 * left_to_chance / 1000) ** 0.5
+    assert late[1].mean() <= late[0].mean() + noise
 
 
 @given(st.floats(0.1, 2.0), st.floats(1.3, 3.0), st.booleans(), seeds)
@@ -379,22 +383,3 @@ def test_what_cannot_be_is_refused_in_one_line(wrong, message):
     with pytest.raises(InputError, match=message) as error:
         replace(DAY, **wrong)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("trace", "message"),
-    [
-        (recording([0]), "zone.json: no node was ever available in this trace: availability is zero"),
-        (recording([4], hours=20.0), "zone.json: 20.0 h of recording are less than the deadline of 36.1 h"),
-        (Trace(name="zone.json", tick_seconds=600.0, counts=np.array([], dtype=int)), "zone.json: the trace is empty"),
-        (recording([4], prices=np.full(2400, -1.0)), "zone.json: a recorded price is not above 0"),
-    ],
-)
-def test_a_trace_that_says_nothing_is_refused_in_one_line(trace, message):
-    with pytest.raises(InputError, match=message):
-        compare(DAY, runs=10, seed=0, trace=trace)
-
-
-def test_no_runs_say_nothing():
-    with pytest.raises(InputError, match="0 runs say nothing"):
-        simulate_case(DAY, policy=None, runs=0, seed=0)
