@@ -111,7 +111,7 @@ def test_two_nodes_measure_together_and_nothing_is_left(scav, mock_aws, tmp_path
     assert "everything is destroyed" in result.stdout
 
     again = scav.run("--nodes", "2")
-    assert "1 clusters on aws, 1 measured before" in again.stderr
+    assert "1 cluster on aws, 1 measured before" in again.stderr
     assert len(scav.measurements) == 1
 
 
