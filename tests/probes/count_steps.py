@@ -12,6 +12,8 @@ import runpy
 import sys
 from pathlib import Path
 
+import torch.distributed as dist
+
 from probes.cluster import this_place
 from probes.instrument import Instrument
 
@@ -31,6 +33,9 @@ for number, arguments in enumerate(json.loads(sys.argv[4])):
     sys.argv = [script, *arguments, "--log", str(folder / f"written.{number}")]
     with contextlib.suppress(SystemExit):
         runpy.run_path(script, run_name="__main__")
+    if dist.is_initialized():
+        dist.barrier()  # who is done first must not leave while the others still talk to it
     (folder / f"counted.{number}.{rank}").write_text(json.dumps(counts), encoding="utf-8")
     counts.clear()
     instrument.optimizer = instrument.model = instrument.parallel = None
+os._exit(0)  # all is written; gloo's threads of several groups do not always end in order
