@@ -79,7 +79,8 @@ dist: $(DEV)
 
 # One file for every Python and platform that scav supports. Neither names an index: pip asks the one it is told to ask.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
-  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' pyproject.toml
+  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+  --override requirements/without-torch.txt pyproject.toml
 lock: $(DEV)
 	@printf '%s\n' $(TORCH_NEEDS) | $(COMPILE) - --extra dev --output-file requirements/dev.lock
 	@$(COMPILE) --extra terraform --constraints requirements/dev.lock --output-file requirements/pipeline.lock
@@ -101,10 +102,11 @@ $(BASE): pyproject.toml
 	@$(PIP) install -e .
 	@touch $@
 
-# By hash, also what builds scav itself; torch last, and with what its build needs beyond the lock.
+# By hash, also what builds scav itself; torch last, and with what its build needs beyond the lock. Without dependencies,
+# since the lock names all of them but torch, which some of its packages ask for.
 $(DEV): pyproject.toml requirements/dev.lock
 	$(set_up)
-	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements/dev.lock
 	@$(PIP) install $(TORCH)
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@

@@ -7,13 +7,14 @@ fit nothing else and takes their say away, half a random forest that trusts them
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from planner.columns import Floats
-from planner.models.step_time.gaussian_process import descend, distances, matern, solve_robustly
+from planner.models.step_time.correction import TAIL, distances, matern
 
 SIZE_MEAN = np.log([0.2, 0.03])  # of the deviation and of the noise
 SIZE_SD = 0.6
@@ -69,7 +70,36 @@ def fit_across_jobs(features: Floats, log_ratio: Floats, reach: Floats) -> Acros
     for _ in range(ROUNDS):
         sizes = descend(misfit, sizes)
         deviation, noise = np.exp(2 * sizes)
-        trust = solve_robustly(deviation * alike, np.full(len(error), noise), error, trust, passes=1)[2]
-    factor, solved, _ = solve_robustly(deviation * alike, np.full(len(error), noise), error, trust, passes=1)
+        trust = solve_robustly(deviation * alike, np.full(len(error), noise), error, trust)[2]
+    factor, solved, _ = solve_robustly(deviation * alike, np.full(len(error), noise), error, trust)
     forest = RandomForestRegressor(TREES, random_state=SEED).fit(features, log_ratio, trust**2)
     return AcrossJobs(features, reach, centre, sizes, factor, solved, forest)
+
+
+def descend(misfit: Callable[[Floats], float], start: Floats) -> Floats:
+    """Coordinate by coordinate, twice, with halved steps: a few dozen evaluations, no gradients."""
+    best, lowest = start, misfit(start)
+    for step in (0.5, 0.25):
+        for index in range(len(start)):
+            for direction in (step, -step):
+                before = lowest
+                while True:
+                    trial = best.copy()
+                    trial[index] += direction
+                    value = misfit(trial)
+                    if value >= lowest:
+                        break
+                    best, lowest = trial, value
+                if lowest < before:
+                    break
+    return best
+
+
+def solve_robustly(covariance: Floats, noise: Floats, error: Floats, trust: Floats) -> tuple[Floats, Floats, Floats]:
+    """Cholesky factor, solution, and how far each row is trusted after its own share of noise is seen."""
+    from scipy.linalg import cho_solve, cholesky
+
+    factor = cholesky(covariance + np.diag(noise / trust), lower=True, check_finite=False)
+    solved = cho_solve((factor, True), error, check_finite=False)
+    seen = (solved * noise / trust) ** 2 / noise
+    return factor, solved, np.minimum(1.0, (TAIL + 1) / (TAIL + seen))

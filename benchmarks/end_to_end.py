@@ -129,7 +129,7 @@ def predict(place: Place, rows: list[Any], samples: dict[int, float]) -> dict[st
 
 def job_with(samples: dict[int, float]) -> Any:
     """The example's job; what is known of its convergence is what was found just now."""
-    from planner.inputs.job.schema import Convergence, Target
+    from planner.inputs.job.target import Convergence, Target
     from planner.outside import store
 
     (first, needed), *others = samples.items()

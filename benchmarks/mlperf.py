@@ -48,16 +48,49 @@ def load_reference_curves(data: Path) -> dict[tuple[str, str], Curve]:
 
 
 def newest_curves(curves: dict[tuple[str, str], Curve], at_least: int) -> dict[str, Curve]:
-    """Each benchmark as its newest round lists it; the same curve under a second name counts once.
+    """Each benchmark as its newest round lists it; curves that share runs are one benchmark under two names.
 
     Points that a later round dropped are left out: units, models and targets change between rounds.
     """
     oldest_first = sorted(curves.items(), key=lambda item: [int(part) for part in item[0][1].split(".")])
+    newest = {name: curve for (name, _), curve in oldest_first}
     found: dict[str, Curve] = {}
-    for name, curve in sorted({name: curve for (name, _), curve in oldest_first}.items()):
-        if len(curve) >= at_least and curve not in found.values():
+    for name, curve in sorted(newest.items(), key=lambda item: (-len(item[1]), item[0])):
+        if len(curve) >= at_least and not any(share_runs(curve, other) for other in found.values()):
             found[name] = curve
+    return dict(sorted(found.items()))
+
+
+def share_runs(one: Curve, other: Curve) -> bool:
+    return not set(one).isdisjoint(other)
+
+
+def load_runs(data: Path) -> dict[str, Curve]:
+    """What submitters' single runs needed, by benchmark, in the unit that most of them state."""
+    with gzip.open(data / "mlperf-training" / "mlperf_training_runs.csv.gz", "rt", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if _counts(row)]
+    found = {}
+    for benchmark in sorted({row["benchmark"] for row in rows}):
+        own = [row for row in rows if row["benchmark"] == benchmark]
+        unit = max(
+            ("samples_to_converge", "epochs_to_converge"), key=lambda key: sum(_positive(row[key]) for row in own)
+        )
+        by_batch: dict[int, list[float]] = defaultdict(list)
+        for row in own:
+            if _positive(row[unit]):
+                by_batch[int(float(row["global_batch_size"]))].append(float(row[unit]))
+        found[benchmark] = tuple(ReferencePoint(batch=b, runs=tuple(runs)) for b, runs in sorted(by_batch.items()))
     return found
+
+
+def _counts(row: dict[str, str]) -> bool:
+    return bool(
+        row["division"] == "closed" and row["status"] == "success" and not row["repeat_of"] and row["global_batch_size"]
+    )
+
+
+def _positive(text: str) -> bool:
+    return float(text or 0) > 0
 
 
 def load_submissions(data: Path) -> list[dict[str, str]]:

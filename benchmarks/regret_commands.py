@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -22,16 +22,19 @@ from step_time_data import Group
 
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.parse import JobFile
-from planner.inputs.job.schema import Job
+from planner.inputs.job.schema import Job, Objective
 from planner.inputs.measurements import Measurement
 from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.configurations import Configurations
-from planner.models.step_time import catalogue_prior
-from planner.models.step_time.step_formula import Prior
+from planner.models.step_time import model as step_time_model
+from planner.models.step_time.prior import Prior
 from planner.outside.store import load_catalog
-from planner.probing.probe_clusters import NODE_COUNTS, ProbeCluster, probe_clusters
+from planner.probing.next_probe import Belief, Visit, probe_in_turn
+from planner.probing.probe_clusters import NODE_COUNTS, ProbeCluster, node_price, probe_clusters, promising
 from planner.probing.probe_plan import measuring_seconds
+from planner.probing.tuning import RentedSpace, space_of
 from planner.search.every_candidate import evaluate
+from planner.search.pricing import Candidate
 from planner.search.ranking import preference
 from planner.search.survey import Survey, take_survey
 
@@ -60,6 +63,8 @@ WORKLOADS = {
 OTHER = "imagenet"
 
 Floats = NDArray[np.float64]
+# Which candidate to take: the best at the upper end of its interval, by its median, or by its median if it was probed.
+Rule = Literal["upper end", "median", "best measured"]
 
 
 class Probed(NamedTuple):
@@ -96,11 +101,11 @@ def _is_whole(group: Group, catalog: Catalog) -> NDArray[np.bool_]:
 class Commands:
     """scav on one job, as large as `scale` times the recorded one. `whole` holds whole nodes only."""
 
-    def __init__(self, whole: Problem, scale: float, priors: Sequence[Prior] | None = None) -> None:
+    def __init__(self, whole: Problem, scale: float, prior: Prior | None = None) -> None:
         self.whole = whole
         self.catalog = catalog_of(whole)
         self.job = job_of(whole, scale)
-        self.priors = priors
+        self.prior = prior
 
     def without_probes(self) -> Probed:
         return Probed([], 0.0, self._survey([]))
@@ -113,14 +118,51 @@ class Commands:
         for cluster in clusters:
             rows = self._recorded(cluster)
             if rows and probe_usd + cluster.max_usd <= max_usd:
-                measuring = measuring_seconds(self.whole.column("step_seconds")[rows].tolist())
-                seconds = min(cluster.startup_seconds + measuring, cluster.max_seconds)  # then it is ended
-                probe_usd += cluster.hourly_usd * seconds / 3600
+                probe_usd += self._usd(cluster, rows)
                 measured += rows
         return Probed(measured, probe_usd, self._survey([self._measurement(row) for row in measured]))
 
-    def choose(self, probed: Probed, objective: str) -> Trial:
-        """As `scav plan` prefers candidates: at the quantile of the job's confidence."""
+    def tuned(self, objective: Objective) -> Probed:
+        """What `scav tune --on aws` measures without a cap, of the recorded configurations."""
+        job = self.job.model_copy(update={"objective": objective})
+        inputs = self._inputs([], job)
+        survey = self._surveyed(inputs)
+        rented = self._rented(inputs, survey)
+        measured: list[int] = []
+        spent = [0.0]
+
+        def believe() -> Belief:
+            now = self._inputs([self._measurement(row) for row in measured], job)
+            return rented.believe(now, self._surveyed(now))
+
+        def measure(visit: Visit) -> bool:
+            cluster = rented.cluster(inputs, survey, visit)
+            rows = self._recorded(cluster)
+            spent[0] += self._usd(cluster, rows)
+            measured.extend(row for row in rows if row not in measured)
+            return True
+
+        probe_in_turn(rented.space, rented.start, believe, measure)
+        return Probed(measured, spent[0], self._survey([self._measurement(row) for row in measured]))
+
+    def _rented(self, inputs: PlanInputs, survey: Survey) -> RentedSpace:
+        """Of the types that the command would try, what was recorded."""
+        recorded = {each.instance_type.name: each for each in self._configurations()}
+        sold = []
+        for offer in promising(inputs, survey):
+            table, price = recorded[offer.instance_type], node_price(inputs, offer, spot=False)
+            order = np.lexsort((table.gpu_batch, table.nodes))
+            if price is not None:
+                sold.append((offer, price, table.at(order)))
+        return space_of(sold, inputs, survey)
+
+    def _usd(self, cluster: ProbeCluster, rows: Sequence[int]) -> float:
+        measuring = measuring_seconds(self.whole.column("step_seconds")[list(rows)].tolist())
+        seconds = min(cluster.startup_seconds + measuring, cluster.max_seconds)  # then it is ended
+        return cluster.hourly_usd * seconds / 3600
+
+    def choose(self, probed: Probed, objective: Objective, rule: Rule = "upper end") -> Trial:
+        """By default as `scav plan` prefers candidates: at the quantile of the job's confidence."""
         rows = [
             candidate
             for configurations in self._configurations()
@@ -128,7 +170,8 @@ class Commands:
                 self.job, self.catalog, configurations, (REGION,), probed.survey.predictors, "on_demand"
             )
         ]
-        return Trial(probed.measured, min(range(len(rows)), key=lambda row: preference(rows[row], objective)))
+        allowed = probed.measured if rule == "best measured" else range(len(rows))
+        return Trial(probed.measured, min(allowed, key=lambda row: _preferred(rows[row], objective, rule)))
 
     def score(self, probed: Probed) -> StepTimeScore:
         """Of what `scav predict` says of a step."""
@@ -145,10 +188,13 @@ class Commands:
         return lambda _problem, _rows: (np.log(np.concatenate(parts)), np.zeros(sum(map(len, parts))))
 
     def _survey(self, measurements: Sequence[Measurement]) -> Survey:
-        with _priors(self.priors):
-            return take_survey(self._inputs(measurements))
+        return self._surveyed(self._inputs(measurements))
 
-    def _inputs(self, measurements: Sequence[Measurement]) -> PlanInputs:
+    def _surveyed(self, inputs: PlanInputs) -> Survey:
+        with _with(self.prior):
+            return take_survey(inputs)
+
+    def _inputs(self, measurements: Sequence[Measurement], job: Job | None = None) -> PlanInputs:
         nothing = "0" * 64
         provenance = Provenance(
             job_sha256=nothing,
@@ -157,7 +203,7 @@ class Commands:
             catalog="benchmark",
             catalog_date=self.catalog.date,
         )
-        job_file = JobFile(job=self.job, file="scav.yaml", lines={})
+        job_file = JobFile(job=job or self.job, file="scav.yaml", lines={})
         return PlanInputs(
             job_file=job_file, catalog=self.catalog, measurements=tuple(measurements), provenance=provenance
         )
@@ -206,6 +252,13 @@ def catalog_of(problem: Problem) -> Catalog:
     return Catalog.model_validate(document)
 
 
+def _preferred(candidate: Candidate, objective: Objective, rule: Rule) -> tuple[float | str, ...]:
+    """Of what was measured the medians differ by the measurement's noise only."""
+    if rule == "upper end":
+        return preference(candidate, objective)
+    return (candidate.hours.p50,) if objective == "time" else (candidate.usd.p50,)
+
+
 def job_of(problem: Problem, scale: float) -> Job:
     """On demand, with the validated batches; the three told runs as its convergence."""
     (first, samples), *others = problem.runs
@@ -222,10 +275,10 @@ def job_of(problem: Problem, scale: float) -> Job:
 
 
 @contextmanager
-def _priors(priors: Sequence[Prior] | None) -> Iterator[None]:
-    """What a scav would do whose constants were pooled over other applications."""
-    if priors is None:
+def _with(prior: Prior | None) -> Iterator[None]:
+    """What a scav would do whose prior comes from other applications."""
+    if prior is None:
         yield
         return
-    with patch.object(catalogue_prior, "DEFAULT_PRIORS", tuple(priors)):
+    with patch.object(step_time_model, "USUAL", prior):
         yield

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from next_probe import ProbeSpace
 from numpy.typing import NDArray
 from step_time_data import Group, load_groups
+
+from planner.probing.next_probe import ProbeSpace
 
 Floats = NDArray[np.float64]
 

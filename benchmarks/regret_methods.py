@@ -1,9 +1,4 @@
-"""Ways to choose a configuration after a number of probes: a rule of one probe at a time, and what others do.
-
-Beside that rule, the forest and the forms of Pollux, Ernest and Scavenger get its start plan, go on to what they
-predict best, and take the best measured (`greedy`). Beside scav's commands they get the same probes and take what they
-predict best (`bare_minimum`), as `scav plan` does.
-"""
+"""Ways to choose a configuration after the probes that scav took: what others would take, or probe instead."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from next_probe import Belief, price_usd, probe_and_choose, start_plan
 from numpy.typing import NDArray
 from regret_data import Problem
 from scipy.optimize import nnls
@@ -24,6 +18,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from step_time_baselines import fitted_form
 
 from planner.models.convergence.model import ConvergenceModel
+from planner.probing.next_probe import price_usd
 from planner.probing.probe_plan import SECONDS_BESIDE_STEPS, STEPS_PER_BATCH
 
 Floats = NDArray[np.float64]
@@ -101,49 +96,11 @@ def scavenger_samples(problem: Problem) -> Floats:
     return np.maximum(np.polyval(line, 1 / np.sqrt(problem.global_batch)), 0.1 * samples.min())
 
 
-def by_rule(
-    task: Task, model: StepModel, most: int, samples: Callable[[Problem], Floats], price_matters: bool = True
-) -> Trial:
-    """Start plan, expected improvement against its price, best measured."""
-    problem = task.problem
-    iterations = task.scale * samples(problem) / problem.global_batch
-    values, dollars = (problem.values(objective, iterations) for objective in (task.objective, "cost"))
-    steps = problem.column("step_seconds")
-    enough = 1.0 if price_matters else 1e6
-
-    def believe(rows: Sequence[int]) -> Belief:
-        log_step, log_sd = model(problem, rows)
-        return Belief(
-            log_value=log_step + np.log(values),
-            log_sd=log_sd,
-            job_usd=enough * np.exp(log_step) * dollars,
-            probe_seconds=task.length.after(np.exp(log_step)),
-        )
-
-    outcome = probe_and_choose(
-        problem.space, believe, lambda row: float(steps[row] * values[row]), job_usd=enough * task.told_usd, most=most
-    )
-    return Trial(list(outcome.measured), outcome.chosen)
-
-
 def bare_minimum(task: Task, model: StepModel, measured: Sequence[int], samples: Callable[[Problem], Floats]) -> Trial:
     """What the model likes best after these probes, measured or not."""
     log_step, _ = model(task.problem, sorted(measured))
     values = task.problem.values(task.objective, samples(task.problem) / task.problem.global_batch)
     return Trial(list(measured), int(np.argmin(log_step + np.log(values))))
-
-
-def greedy(task: Task, model: StepModel, probes: int, samples: Callable[[Problem], Floats]) -> Trial:
-    """Scav's start plan, then whatever is predicted best and not yet measured."""
-    problem = task.problem
-    values = problem.values(task.objective, samples(problem) / problem.global_batch)
-    seconds = task.length.after(np.full(len(values), TYPICAL_STEP_SECONDS))
-    measured = start_plan(problem.space, seconds, task.told_usd)[:probes]
-    while len(measured) < probes:
-        predicted = np.exp(model(problem, sorted(measured))[0]) * values
-        predicted[measured] = np.inf
-        measured.append(int(np.argmin(predicted)))
-    return _best_of(problem, values, measured)
 
 
 def at_random(task: Task, probes: int, seed: int) -> Trial:

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 OBJECTIVES = ("cost", "time")
-COLUMNS = ("probes", "regret", "probe_share")
+# Where scav can choose whole nodes only, the best of these is what its rule is judged by.
+HEADS = {"probes": "probes", "regret": "regret %", "over_whole": "over whole nodes %", "probe_share": "probe_share %"}
+JUDGED_BY = ("over_whole", "regret")  # the first of them that there is
 
 
-def means(judged: Sequence[dict], keys: tuple[str, ...], columns: tuple[str, ...] = COLUMNS) -> list[dict]:
+def means(judged: Sequence[dict], keys: tuple[str, ...], columns: Sequence[str] | None = None) -> list[dict]:
     """Over the seeds of an application, then over applications."""
+    columns = _columns(judged) if columns is None else columns
     groups: dict[tuple, dict[str, list[dict]]] = defaultdict(lambda: defaultdict(list))
     for row in judged:
         groups[tuple(row[key] for key in keys)][row["app"]].append(row)
@@ -26,7 +29,23 @@ def means(judged: Sequence[dict], keys: tuple[str, ...], columns: tuple[str, ...
 
 
 def by_method(judged: Sequence[dict]) -> list[dict]:
-    return sorted(means(judged, ("method", "objective")), key=lambda row: OBJECTIVES.index(row["objective"]))
+    """With the standard error over applications of the regret, over whole nodes if that is known."""
+    judge = next(name for name in JUDGED_BY if name in _columns(judged))
+    rows = [
+        row | {f"{judge}_error": standard_error([each for each in judged if each.items() >= _key(row).items()], judge)}
+        for row in means(judged, ("method", "objective"))
+    ]
+    return sorted(rows, key=lambda row: OBJECTIVES.index(row["objective"]))
+
+
+def _key(row: dict) -> dict:
+    return {key: row[key] for key in ("method", "objective")}
+
+
+def standard_error(judged: Sequence[dict], column: str) -> float:
+    """Of the mean over applications: how much another draw of them would move it."""
+    apps = [row[column] for row in means(judged, ("app",), (column,))]
+    return statistics.stdev(apps) / len(apps) ** 0.5 if len(apps) > 1 else 0.0
 
 
 def by_job_size(judged: Sequence[dict]) -> list[dict]:
@@ -35,30 +54,40 @@ def by_job_size(judged: Sequence[dict]) -> list[dict]:
 
 
 def as_markdown(judged: Sequence[dict], by_size: Sequence[dict], *, by_app: bool) -> str:
-    lines = ["| method | objective | probes | regret % | probe_share % |", "|---|---|--:|--:|--:|"]
-    lines += [f"| {row['method']} | {row['objective']} | {_numbers(row)} |" for row in by_method(judged)]
-    lines += ["", "| job | method | probes | regret % | probe_share % | both % |", "|--:|---|--:|--:|--:|--:|"]
+    heads = [HEADS[column] for column in _columns(judged)]
+    judge = next(name for name in JUDGED_BY if name in _columns(judged))
+    lines = _head(["method", "objective"], [*heads, f"± {HEADS[judge]}"])
+    lines += [_line([row["method"], row["objective"]], row, f"{judge}_error") for row in by_method(judged)]
+    lines += ["", *_head(["job", "method"], [*heads, "both %"])]
     lines += [
-        f"| ${row['job_usd']:,.0f} | {row['method']} | {_numbers(row)} | {row['probe_share_plus_regret']:.1f} |"
+        _line([f"${row['job_usd']:,.0f}", row["method"]], row, "probe_share_plus_regret")
         for row in by_job_size(by_size)
     ]
-    return "\n".join([*lines, *(_by_app(judged, by_size) if by_app else ())])
+    return "\n".join([*lines, *(_by_app(judged, by_size, heads) if by_app else ())])
 
 
-def _by_app(judged: Sequence[dict], by_size: Sequence[dict]) -> list[str]:
-    head = ["application | method | objective", "application | job | method"]
-    lines = ["", f"| {head[0]} | probes | regret % | probe_share % |", "|---|---|---|--:|--:|--:|"]
+def _by_app(judged: Sequence[dict], by_size: Sequence[dict], heads: list[str]) -> list[str]:
+    lines = ["", *_head(["application", "method", "objective"], heads)]
     lines += [
-        f"| {row['app']} | {row['method']} | {row['objective']} | {_numbers(row)} |"
+        _line([row["app"], row["method"], row["objective"]], row)
         for row in means(judged, ("app", "method", "objective"))
     ]
-    lines += ["", f"| {head[1]} | probes | regret % | probe_share % |", "|---|--:|---|--:|--:|--:|"]
+    lines += ["", *_head(["application", "job", "method"], heads)]
     lines += [
-        f"| {row['app']} | ${row['job_usd']:,.0f} | {row['method']} | {_numbers(row)} |"
+        _line([row["app"], f"${row['job_usd']:,.0f}", row["method"]], row)
         for row in means(by_size, ("app", "job_usd", "method"))
     ]
     return lines
 
 
-def _numbers(row: dict) -> str:
-    return f"{row['probes']:.1f} | {row['regret']:.2f} | {row['probe_share']:.2f}"
+def _columns(judged: Sequence[dict]) -> list[str]:
+    return [column for column in HEADS if column in judged[0]]
+
+
+def _head(names: list[str], heads: list[str]) -> list[str]:
+    return [f"| {' | '.join([*names, *heads])} |", "|---" * len(names) + "|--:" * len(heads) + "|"]
+
+
+def _line(names: list[str], row: dict, *more: str) -> str:
+    numbers = [f"{row[column]:.{1 if column == 'probes' else 2}f}" for column in (*_columns([row]), *more)]
+    return f"| {' | '.join([*names, *numbers])} |"

@@ -1,14 +1,18 @@
-"""How well samples to the target are predicted at batch sizes that were left out, on MLPerf's reference runs.
+"""How well samples to the target are predicted at batch sizes that were left out, MLPerf's and others.
 
-Reads `mlperf-rcp/` and `mlperf-training/` below --data, whatever benchmarks and rounds are there. Three splits:
+Reads `mlperf-rcp/`, `mlperf-training/` and `sia-sosp23/` below --data, whatever benchmarks, rounds and jobs are there:
 
     leave_one_out   each batch size from all others; benchmarks with four sizes or more in their newest round
     two_smallest    every larger size from the two smallest, same benchmarks
     submissions     what submitters needed, from the reference points of the same round
+    other …         the first two on curves from other worlds: runs of submitters where there are no reference points
+                    (many submitters, each with its own settings), jobs of Sia, Scavenger's two clusters
+    synthetic …     and on drawn ones that follow neither law, or have noisy targets (`samples_synthetic.py`)
 
 Error is the mean absolute percentage error, first over the points of a benchmark, then over benchmarks. Coverage is the
-share inside scav's 90 % interval: of single runs in the first two splits, of submissions (means of 5 to 40 runs) in the
-third. The model's beliefs before any run were set with these curves in view, and count most in the second split.
+share inside scav's 90 % interval: of single runs, but of submissions (means of 5 to 40 runs) in the third split. "scav"
+is told nothing by the tested benchmark: what it believes before any run is estimated anew from the other reference
+points (`calibrate_samples.py`). Beside it "shipped": with the constants of the product, estimated from all of them.
 """
 
 from __future__ import annotations
@@ -20,29 +24,27 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from mlperf import Curve, ReferencePoint, load_reference_curves, load_submissions, newest_curves
+from calibrate_samples import FEWEST_SIZES, sia_curves, without
+from mlperf import Curve, ReferencePoint, load_reference_curves, load_runs, load_submissions, newest_curves
+from samples_cases import Case, cases_of, predicted, shares_inside
+from samples_synthetic import synthetic_curves
+from scavenger_table import BATCHES as SCAVENGER_BATCHES
+from scavenger_table import EPOCHS_BY_NODES
 
-from planner.columns import Floats, Prediction
-from planner.models.convergence.model import ConvergenceModel
+from planner.columns import Floats
+from planner.models.convergence.laws import BELIEFS, Beliefs
 
-FEWEST_SIZES = 4
+OURS = ("scav", "shipped")
+# Its batches count sentences for some submitters, tokens for others.
+TWO_UNITS = {"transformer"}
 # Reference points count in epochs, samples or tokens; in steps (times the batch); or call the first epoch 1 (less one).
 READINGS = ((0, 0.0), (1, 0.0), (0, -1.0))
 SAME_UNIT = 1.5  # if the best reading is further off than this, it is not the same quantity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """Points given, and those to be predicted from them."""
-
-    split: str
-    benchmark: str
-    known: Curve
-    asked: Curve
 
 
 def main() -> None:
@@ -51,18 +53,44 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     curves = load_reference_curves(arguments.data)
-    cases = list(reference_cases(newest_curves(curves, FEWEST_SIZES)))
+    references = newest_curves(curves, FEWEST_SIZES)
+    cases = list(cases_of(references))
     if (arguments.data / "mlperf-training").is_dir():
         cases += submission_cases(curves, arguments.data)
-    table = [row for case in cases for row in judge(case)]
+    cases += cases_of(other_curves(arguments.data, {name for name, _ in curves}), "other ")
+    drawn = cases_of(synthetic_curves(), "synthetic ")
+    cases += [replace(case, benchmark=case.benchmark.partition(" ")[0]) for case in drawn]  # a row for each kind
+
+    @cache
+    def believed(benchmark: str) -> Beliefs:
+        tested = [curve for (name, _), curve in curves.items() if name == benchmark]
+        return without(references, benchmark, *tested)
+
+    nothing_left_out = believed("")
+    in_view = {name for name, _ in curves}
+    table = [
+        row
+        for case in cases
+        for row in judge(case, believed(case.benchmark) if case.benchmark in in_view else nothing_left_out)
+    ]
     print(json.dumps({"rows": means(table)}, indent=2) if arguments.json else as_markdown(table))
 
 
-def reference_cases(curves: dict[str, Curve]) -> Iterator[Case]:
-    for benchmark, curve in curves.items():
-        for i, point in enumerate(curve):
-            yield Case(split="leave_one_out", benchmark=benchmark, known=curve[:i] + curve[i + 1 :], asked=(point,))
-        yield Case(split="two_smallest", benchmark=benchmark, known=curve[:2], asked=curve[2:])
+def other_curves(data: Path, with_references: set[str]) -> dict[str, Curve]:
+    """None of these says anything to `calibrate_samples.py`."""
+    submitted = load_runs(data) if (data / "mlperf-training").is_dir() else {}
+    found = {
+        f"{name} (submitters)": curve
+        for name, curve in submitted.items()
+        if name not in with_references and name not in TWO_UNITS
+    }
+    found |= {f"{job} (Sia)": curve for job, curve in sia_curves(data).items()}
+    for nodes, epochs in EPOCHS_BY_NODES.items():
+        points = zip(SCAVENGER_BATCHES.tolist(), epochs, strict=True)
+        found[f"{nodes} nodes (Scavenger)"] = tuple(
+            ReferencePoint(batch=batch, runs=(needed,)) for batch, needed in points
+        )
+    return {name: curve for name, curve in found.items() if len(curve) >= FEWEST_SIZES}
 
 
 def submission_cases(curves: dict[tuple[str, str], Curve], data: Path) -> Iterator[Case]:
@@ -115,33 +143,25 @@ def typical_ratio(known: Curve, asked: Curve) -> float:
     )
 
 
-def judge(case: Case) -> list[dict]:
+def judge(case: Case, believed: Beliefs) -> list[dict]:
     """One row per model and asked point."""
     batches = np.array([point.batch for point in case.asked])
     truth = np.array([point.samples for point in case.asked])
-    found = scav(case.known, batches)
-    inside = [
-        statistics.fmean(low <= run <= high for run in point.runs)
-        for point, low, high in zip(case.asked, found.p05, found.p95, strict=True)
-    ]
-    errors = {"scav": found.p50} | {name: model(case.known, batches) for name, model in BASELINES.items()}
+    found = {"scav": predicted(case, believed), "shipped": predicted(case, BELIEFS)}
+    inside = {name: shares_inside(case, each) for name, each in found.items()}
+    medians = {name: each.p50 for name, each in found.items()}
+    medians |= {name: model(case.known, batches) for name, model in BASELINES.items()}
     return [
         {
             "split": case.split,
             "benchmark": case.benchmark,
             "model": name,
-            "error": 100 * abs(predicted[i] / truth[i] - 1),
-            "inside": 100 * inside[i] if name == "scav" else None,
+            "error": 100 * abs(median[i] / truth[i] - 1),
+            "inside": 100 * inside[name][i] if name in inside else None,
         }
-        for name, predicted in errors.items()
+        for name, median in medians.items()
         for i in range(len(batches))
     ]
-
-
-def scav(known: Curve, batches: Floats) -> Prediction:
-    """Every run counts, but with the olympic mean of its batch size: single runs can be typing errors."""
-    points = [(float(point.batch), point.samples) for point in known for _ in point.runs]
-    return ConvergenceModel().fit(points).predict(batches)
 
 
 def hyperbola(known: Curve, batches: Floats) -> Floats:
@@ -189,7 +209,7 @@ def means(table: list[dict]) -> list[dict]:
         groups[row["split"], row["model"]][row["benchmark"]].append(row)
     return [
         {"split": split, "model": model, "mape": mean_of(benchmarks, "error")}
-        | ({"coverage90": mean_of(benchmarks, "inside")} if model == "scav" else {})
+        | ({"coverage90": mean_of(benchmarks, "inside")} if model in OURS else {})
         for (split, model), benchmarks in groups.items()
     ]
 
@@ -200,12 +220,12 @@ def mean_of(benchmarks: dict[str, list[dict]], key: str) -> float:
 
 def as_markdown(table: list[dict]) -> str:
     """A table per split, a row per benchmark."""
-    models = ["scav", *BASELINES]
+    models = [*OURS, *BASELINES]
     lines = []
     for split in dict.fromkeys(row["split"] for row in table):
         rows = [row for row in table if row["split"] == split]
-        lines += [f"### {split}", "", f"| benchmark | points | {' | '.join(models)} | inside 90 % |"]
-        lines.append("|---|--:|" + "--:|" * (len(models) + 1))
+        lines += [f"### {split}", "", f"| benchmark | points | {' | '.join(models)} | inside 90 % | shipped |"]
+        lines.append("|---|--:|" + "--:|" * (len(models) + 2))
         for benchmark in sorted({row["benchmark"] for row in rows}):
             own = [row for row in rows if row["benchmark"] == benchmark]
             lines.append(f"| {benchmark} | {len(own) // len(models)} | {cells(means(own))} |")
@@ -214,7 +234,8 @@ def as_markdown(table: list[dict]) -> str:
 
 
 def cells(rows: list[dict]) -> str:
-    return " | ".join([*(f"{row['mape']:.1f}" for row in rows), f"{rows[0]['coverage90']:.0f} %"])
+    covered = (f"{row['coverage90']:.0f} %" for row in rows if row["model"] in OURS)
+    return " | ".join([*(f"{row['mape']:.1f}" for row in rows), *covered])
 
 
 if __name__ == "__main__":

@@ -19,20 +19,24 @@ import numpy as np
 from spot_checkpoints import checkpoint_rows
 from spot_data import load_traces
 from spot_forecasts import forecast_rows
-from spot_gangs import gang_rows
+from spot_no_history import no_history_rows
+from spot_plan_replay import plan_replay_rows
 from spot_policies import policy_rows
-from spot_pooling import pooled_process
+from spot_pooling import zone_prior
 from spot_speed import speed_rows
 
-SHORTEST_POOLED_HOURS = 100.0
 SECTIONS = {
     "Hours of 24 h of work, forecast against replay": (
         "rows",
         "trace model runs p50_error finished_error mean_error covered90 width mean_width bias",
     ),
-    "A gang: simulated over replayed (no command uses this yet)": (
-        "gangs",
-        "trace gang model replay_p50_hours replay_p95_hours p50_over_replay p95_over_replay",
+    "No history: 24 h of work in a zone whose region was left out": (
+        "no_history",
+        "nodes forecast trace zones covered90_hours covered90_usd width_hours width_usd pinball_hours pinball_usd",
+    ),
+    "The README's job on spot nodes, replayed on every recording": (
+        "plan_replays",
+        "plan deadline_hours zones stated_missed replayed_missed worst_zone",
     ),
     "Deadline policies": (
         "policies",
@@ -47,20 +51,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--pool", action="store_true", help="print the pooled default instead, from all traces")
+    parser.add_argument("--pool", action="store_true", help="print scav's prior instead, from all traces")
+    parser.add_argument("--no-history", action="store_true", help="what is assumed without one alone: a minute")
     parser.add_argument("--every-trace", action="store_true", help="in Markdown, a row per trace beside the mean")
     arguments = parser.parse_args()
     traces = load_traces(arguments.data)
     if not traces:
         parser.error(f"no availability trace below {arguments.data}")
     if arguments.pool:
-        print(pooled_process([trace for trace in traces if trace.hours > SHORTEST_POOLED_HOURS]))
+        print(zone_prior(traces))
+        return
+    if arguments.no_history:
+        found = {"no_history": list(no_history_rows(traces)), "plan_replays": plan_replay_rows(traces)}
+        print(json.dumps(found, indent=2) if arguments.json else as_markdown(found, arguments.every_trace))
         return
     began = time.perf_counter()
     result: dict[str, list[dict[str, object]]] = {
         "rows": forecast_rows(traces),
         "policies": policy_rows(traces),
-        "gangs": gang_rows(traces),
+        "no_history": list(no_history_rows(traces)),
+        "plan_replays": plan_replay_rows(traces),
         "checkpoints": checkpoint_rows(),
         "speed": speed_rows(),
     }
@@ -70,9 +80,9 @@ def main() -> None:
 
 def as_markdown(result: dict[str, list[dict[str, object]]], every_trace: bool) -> str:
     lines: list[str] = []
-    for title, (key, names) in SECTIONS.items():
+    for title, (key, names) in ((title, section) for title, section in SECTIONS.items() if section[0] in result):
         columns = names.split()
-        rows = [row for row in result[key] if every_trace or key == "gangs" or row.get("trace", "all") == "all"]
+        rows = [row for row in result[key] if every_trace or row.get("trace", "all") == "all"]
         lines += [f"## {title}", "", f"| {' | '.join(columns)} |", "|--" * len(columns) + "|"]
         lines += ["| " + " | ".join(_cell(row.get(column)) for column in columns) + " |" for row in rows]
         lines.append("")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from spot_data import cut_off
-from spot_pooling import pooled_process
+from spot_pooling import SHORTEST_HOURS, region_of, zone_prior
 
 from planner.columns import Z95
 from planner.inputs.traces import Trace
@@ -101,25 +101,27 @@ def first_half(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> For
 
 
 def without(traces: Sequence[Trace]) -> Callable[[Trace], SpotProcess]:
-    """The pool of every trace but one: scav's own has seen all of them."""
-    pools: dict[str, SpotProcess] = {}
+    """The prior from every other region: scav's own has seen all of them."""
+    priors: dict[str, SpotProcess] = {}
 
-    def pool(trace: Trace) -> SpotProcess:
-        if trace.name not in pools:
-            pools[trace.name] = pooled_process([other for other in traces if other.name != trace.name])
-        return pools[trace.name]
+    def prior(trace: Trace) -> SpotProcess:
+        region = region_of(trace)
+        if region not in priors:
+            others = [other for other in traces if region_of(other) != region and other.hours >= SHORTEST_HOURS]
+            priors[region] = zone_prior(others).process
+        return priors[region]
 
-    return pool
+    return prior
 
 
 def other_zones(traces: Sequence[Trace]) -> Forecaster:
-    """Knows every trace but this one."""
+    """Knows every trace of other regions."""
     pool = without(traces)
     return lambda trace, start: _quantiles(pool(trace), start)
 
 
 def rolling_without(traces: Sequence[Trace]) -> Forecaster:
-    """As `rolling`, where scav's pool has not seen the trace."""
+    """As `rolling`, where scav's prior has not seen the region."""
     pool = without(traces)
     return lambda trace, start: rolling(prior=pool(trace))(trace, start)
 
@@ -152,9 +154,9 @@ def rolling_starts(trace: Trace) -> np.ndarray:
 def forecast_rows(traces: Sequence[Trace]) -> list[dict[str, object]]:
     models: list[tuple[str, Forecaster, Callable[[Trace], np.ndarray]]] = [
         ("scav, 7 days rolling", rolling(), rolling_starts),
-        ("scav, 7 days rolling, pool without the trace", rolling_without(traces), rolling_starts),
+        ("scav, 7 days rolling, prior without the region", rolling_without(traces), rolling_starts),
         ("scav, first half", first_half(), lambda trace: origins(trace, trace.hours / 2)),
-        ("scav, other zones only", other_zones(traces), lambda trace: origins(trace, trace.hours / 2)),
+        ("scav, other regions only", other_zones(traces), lambda trace: origins(trace, trace.hours / 2)),
         ("closed form, first half", closed_form, lambda trace: origins(trace, trace.hours / 2)),
     ]
     rows = []

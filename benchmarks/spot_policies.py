@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from spot_pooling import pooled_process
+from spot_pooling import region_of, zone_prior
 
 from planner.inputs.traces import Trace
 from planner.spot.deadline.baselines import greedy, uniform_progress
@@ -22,7 +22,7 @@ DEADLINE_FACTORS = (1.2, 1.5, 2.0)
 LONGEST_HOURS = WORLD.work_hours * max(DEADLINE_FACTORS)
 WINDOWS = 48  # starts per trace, spread over its second half
 ALL_ON_DEMAND, GREEDY, UNIFORM = "all on-demand", "greedy", "uniform progress"
-SCAV, OTHERS = "scav", "scav, other zones only"
+SCAV, OTHERS = "scav", "scav, other regions only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def policy_rows(traces: Sequence[Trace]) -> list[dict[str, object]]:
         return []
     found: dict[tuple[str, float], list[dict[str, object]]] = {}
     for trace, windows in usable:
-        rest = [other for other, _ in usable if other.name != trace.name]
+        rest = [other for other, _ in usable if region_of(other) != region_of(trace)]
         tables = _tables(trace, windows, rest)
         for factor in DEADLINE_FACTORS:
             deadline = factor * WORLD.work_hours
@@ -83,7 +83,7 @@ def _tables(trace: Trace, windows: Windows, others: Sequence[Trace]) -> dict[str
     recent = [solve(WORLD, process_from_trace(trace, until_hours=float(hours)), LONGEST_HOURS) for hours in known]
     tables = {SCAV: (recent, which)}
     if others:
-        alone = solve(WORLD, pooled_process(others), LONGEST_HOURS)
+        alone = solve(WORLD, zone_prior(others).process, LONGEST_HOURS)
         tables[OTHERS] = ([alone], np.zeros(len(which), dtype=np.int64))
     return tables
 

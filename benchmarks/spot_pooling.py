@@ -1,8 +1,16 @@
-"""One process for many zones: what to assume of a zone without history of its own."""
+"""What public recordings say of a zone that nobody has recorded: rates by age, and how far zones lie apart.
+
+    events of zone z at age a ~ Poisson(hours at that age x rate_a x n^b x exp(u_z)),   u_z ~ Normal(0, sd)
+
+for losses and for returns apart; n is the size of the gang, whose recordings at several sizes count once together.
+Nothing is scaled afterwards: weights and spreads that score better in the table "no history" would be chosen on it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,30 +19,74 @@ from planner.errors import InputError
 from planner.inputs import Trace
 from planner.spot.rates.history import ages_lived
 from planner.spot.rates.process import SpotProcess
+from planner.spot.slowdown import SpotRates
 
-_FEWEST_LOSSES = 5
-# Of the spread between zones: the rest is in the old ages already, where the zones that are long gone weigh most.
-_BEYOND_AGES = 0.6
-
-
-def pooled_process(traces: Sequence[Trace], nodes: int | None = None) -> SpotProcess:
-    """Each zone weighs the same however long it was watched; `log_sd` is how far zones lie apart beyond that."""
-    zones = [
-        lived for lived in (_lived(trace, nodes) for trace in traces) if lived[1].sum(axis=1).min() >= _FEWEST_LOSSES
-    ]
-    if not zones:
-        raise InputError(f"no trace with at least {_FEWEST_LOSSES} losses to pool")
-    hours = sum(hours / events.sum(axis=1, keepdims=True) for hours, events in zones)
-    ends = sum(events / events.sum(axis=1, keepdims=True) for _, events in zones)
-    rates = np.asarray(ends / np.maximum(hours, 1e-9))
-    # How many times as often as the pool's rates say: what differs between zones, apart from the shape.
-    levels = [np.log(events.sum(axis=1) / (hours * rates).sum(axis=1)) for hours, events in zones]
-    spread = _BEYOND_AGES * float(np.std(levels, axis=0).mean())
-    return SpotProcess(loss_per_hour=rates[0], return_per_hour=rates[1], log_sd=spread)
+SHORTEST_HOURS = 100.0  # of a recording that says anything of a zone
+GANG_SIZES = (1, 2, 4, 8, 16)
+_FEWEST_ZONES = 3
+_EXPONENT_PRIOR_SD, _ROUNDS = 0.3, 80
 
 
-def _lived(trace: Trace, nodes: int | None) -> tuple[Floats, Floats]:
-    """Hours at each age and how often a state ended there: a row with capacity, a row without."""
-    runs = trace.stretches(nodes)
-    hours, events = zip(*(ages_lived(runs, up, 0.0, trace.hours) for up in (True, False)), strict=True)
-    return np.array(hours), np.array(events)
+class ZonePrior(NamedTuple):
+    """One node in a zone that nobody has recorded, and how the rates of a gang grow with its size."""
+
+    process: SpotProcess
+    loss_exponent: float
+    return_exponent: float
+
+    def gang(self, nodes: int) -> SpotProcess:
+        rates = SpotRates.of(self.process).for_gang(np.array([nodes]), self.loss_exponent, self.return_exponent)
+        return rates.process(0)
+
+
+def region_of(trace: Trace) -> str:
+    """`us-east-1` of `…/us-east-1a_v100_1`, `us-east1` of `…/us-east1-b_c3-88`: left out together."""
+    name = trace.name.rsplit("/", 1)[-1].rsplit("@", 1)[-1].split("_")[0]
+    return re.sub(r"-?[a-z]$", "", name)
+
+
+def zone_prior(traces: Sequence[Trace]) -> ZonePrior:
+    """From every recording that is long enough."""
+    zones = [trace for trace in traces if trace.hours >= SHORTEST_HOURS]
+    if len(zones) < _FEWEST_ZONES:
+        raise InputError(f"{len(zones)} recordings of {SHORTEST_HOURS:g} h or more, need {_FEWEST_ZONES}")
+    loss, loss_exponent, loss_sd = _levels(zones, up=True)
+    back, return_exponent, return_sd = _levels(zones, up=False)
+    process = SpotProcess(loss_per_hour=loss, return_per_hour=back, log_sd=return_sd, own_loss_log_sd=loss_sd)
+    return ZonePrior(process, loss_exponent, return_exponent)
+
+
+def _levels(zones: Sequence[Trace], up: bool) -> tuple[Floats, float, float]:
+    """Rates by age, the exponent of the gang's size, and the spread between zones: alternating, until it stays."""
+    zone, log_nodes, hours, events = _table(zones, up)
+    log_rates, exponent, spread = np.log((events.sum(0) + 0.1) / (hours.sum(0) + 0.1)), 0.0, 0.7
+    level = np.zeros(len(zones))
+
+    def expected() -> Floats:
+        return np.asarray(hours * np.exp(log_rates + (exponent * log_nodes + level[zone])[:, None]))
+
+    for _ in range(_ROUNDS):
+        mean = expected()
+        known = np.bincount(zone, mean.sum(1)) + 1 / spread**2
+        level = level + np.clip((np.bincount(zone, (events - mean).sum(1)) - level / spread**2) / known, -1, 1)
+        log_rates = log_rates + np.clip(np.log((events.sum(0) + 0.05) / (expected().sum(0) + 0.05)), -1, 1)
+        mean = expected()
+        slope = ((events - mean) * log_nodes[:, None]).sum()
+        curvature = (mean * log_nodes[:, None] ** 2).sum() + _EXPONENT_PRIOR_SD**-2
+        exponent += float(np.clip(slope / curvature, -0.2, 0.2))
+        exponent = max(exponent, 0.0) if up else min(exponent, 0.0)  # a larger gang is never better off
+        log_rates, level = log_rates + level.mean(), level - level.mean()
+        spread = float(np.sqrt((level**2 + 1 / known).mean()))
+    return np.exp(log_rates), exponent, spread
+
+
+def _table(zones: Sequence[Trace], up: bool) -> tuple[np.ndarray, Floats, Floats, Floats]:
+    """A row per recording and gang: which zone, log nodes, hours at each age and how often the state ended there."""
+    rows = []
+    for index, trace in enumerate(zones):
+        sizes = [size for size in GANG_SIZES if size <= trace.size]
+        for size in sizes:
+            hours, events = ages_lived(trace.stretches(size), up, 0.0, trace.hours)
+            rows.append((index, np.log(size), hours / len(sizes), events / len(sizes)))
+    zone, log_nodes, hours, events = (np.array(column) for column in zip(*rows, strict=True))
+    return zone, log_nodes, hours, events

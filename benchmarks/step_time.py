@@ -4,15 +4,14 @@ Reads `sia-sosp23/` below --data; splits A to I and P are those of the data's RE
 there. Prints Markdown tables, or one JSON object with --json: mean absolute percentage error and coverage of nominal
 90 % intervals, means over the groups of an application and a cluster.
 
-scav is the model that `scav predict` and `scav plan` fit to a probed instance type (planner/models/step_time/
-node_type.py), fitted to the fit rows of one group at a time. Exception, as the split asks: in G it also gets the other
-applications' measurements on the same cluster, as `--history` gives them (`G without history` is the same without
-them). Commands know more than this and ask for less: their priors begin at data sheets, and their nodes are whole.
-
-What the scav column owes to the data: its priors, its few other constants (sizes of errors, reaches of the Gaussian
-process, when the forest joins), the factor for pairs of nodes and the probe plan of P were chosen by looking at these
-very scores on four applications. --leave-out-app estimates the pooled priors again for each application from the
-others alone and prints that table too; the other constants stay, so even that table is not a fully untouched one.
+`scav` is the model that `scav predict` and `scav plan` fit to a probed instance type (planner/models/step_time/
+node_type.py), fitted to the fit rows of one group at a time. Its prior is the one thing in it that is estimated from
+other jobs. It is estimated again for each application from the others alone (calibrate.py); so is that of `physical`,
+which is the same form without any correction. `scav, as shipped` has the prior of planner/models/step_time/prior.py,
+which comes from all four applications that were given: on those it has seen the test. Exception, as the split asks: in
+G both also get the other applications' measurements on the same cluster, as `--history` gives them (`G without history`
+is the same without them). Commands know more than this and ask for less: their priors begin at data sheets, and their
+nodes are whole.
 """
 
 from __future__ import annotations
@@ -22,120 +21,102 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import step_time_baselines as baselines
-from step_time_data import SPLITS, Group, folds, load_groups
-from step_time_priors import VAGUE_PRIORS, population_priors
+from calibrate import calibrate
+from step_time_data import CLUSTERS, SPLITS, Group, folds, load_groups
 
 from planner.columns import Z95, Floats, Ints
-from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
-from planner.models.step_time.pooling import pooled_priors
+from planner.models.step_time.node_type import fit_node_type
+from planner.models.step_time.pooling import pooled_prior
 from planner.models.step_time.posterior import Posterior, fit_posterior
-from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
+from planner.models.step_time.prior import USUAL, Prior
 
 WITHOUT_HISTORY = "G without history"
-Priors = Sequence[Prior]
+SCAV, SHIPPED = "scav", "scav, as shipped"
 Model = Callable[[Group, Ints, Ints, str], tuple[Floats, Floats]]
 
 
 class Score(NamedTuple):
+    """Means over groups, and the group that fares worst."""
+
     split: str
     model: str
     mape: float
     coverage90: float
+    worst_median: float
+    worst_group: str
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--leave-out-app", action="store_true", help="also with each application's priors from others")
     parser.add_argument("--split", nargs="+", choices=SPLITS, default=SPLITS)
+    parser.add_argument("--cluster", nargs="+", default=CLUSTERS, help="others than those of the splits, too")
+    parser.add_argument("--model", nargs="+", help="only these columns of the table")
     parser.add_argument("--detail", action="store_true", help="also scav's error for every group")
     arguments = parser.parse_args()
-    groups = load_groups(arguments.data / "sia-sosp23")
-    history = History(groups)
-    models: dict[str, Model] = {"scav": history.scav(lambda _app: DEFAULT_PRIORS), "physical": history.physical}
+    groups = load_groups(arguments.data / "sia-sosp23", arguments.cluster)
+    nested = Nested(groups)
+    models: dict[str, Model] = {SCAV: nested.scav, SHIPPED: nested.shipped, "physical": nested.physical}
     models |= {name: baseline(name) for name in ("forest", "pollux", "ring", "ring+forest")}
-    scores = score(groups, models, arguments.split, detail=arguments.detail)
-    left_out: list[Score] = []
-    if arguments.leave_out_app:
-        others = {"scav, app left out": history.scav(history.priors_without)}
-        left_out = score(groups, others, arguments.split, detail=arguments.detail)
+    asked = {name: model for name, model in models.items() if name in (arguments.model or models)}
+    scores = score(groups, asked, arguments.split, detail=arguments.detail)
     if arguments.json:
-        print(json.dumps({"rows": [row._asdict() for row in (*scores, *left_out)]}, indent=2))
+        print(json.dumps({"rows": [row._asdict() for row in scores]}, indent=2))
         return
     print(as_markdown(scores))
-    if left_out:
-        print("\nEverything pooled over applications estimated without the tested one:\n")
-        print(as_markdown(left_out))
+    if SCAV in asked:
+        print("\nWorst group of scav, by the median of its errors: " + worst(scores))
 
 
 def baseline(name: str) -> Model:
     return lambda group, fit, test, _split: baselines.predict(name, group, fit, test)
 
 
-class History:
-    """Scav's model on a group, and what it may know of the other groups."""
+class Nested:
+    """Scav's model on a group, with a prior from the other applications alone."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.groups = groups
-        self.known: dict[str, Posterior] = {}
+        self.prior_without = cache(self._prior_without)
+        self.history = cache(self._history)
 
-    def scav(self, priors_of: Callable[[str], Priors]) -> Model:
-        def predict(group: Group, fit: Ints, test: Ints, split: str) -> tuple[Floats, Floats]:
-            priors = priors_of(group.app)
-            if split == "G":
-                priors = pooled_priors(self.others_on_cluster(group, priors), priors)
-            median, sd = fit_node_type(measured(group, fit), priors).log_step(placements(group, test))
-            return median, Z95 * sd
+    def _prior_without(self, app: str) -> Prior:
+        return calibrate([group for group in self.groups if group.app != app])
 
-        return predict
+    def _history(self, app: str, cluster: str, *, shipped: bool) -> list[Posterior]:
+        """Other applications on the cluster, fitted with the same prior: one without the tested one stays so."""
+        prior = USUAL if shipped else self.prior_without(app)
+        others = [group for group in self.groups if group.cluster == cluster and group.app != app]
+        return [fit_posterior(other.measured(), prior) for other in others]
+
+    def scav(self, group: Group, fit: Ints, test: Ints, split: str) -> tuple[Floats, Floats]:
+        return self._fitted(self.prior_without(group.app), group, fit, test, split)
+
+    def shipped(self, group: Group, fit: Ints, test: Ints, split: str) -> tuple[Floats, Floats]:
+        return self._fitted(USUAL, group, fit, test, split)
+
+    def _fitted(self, prior: Prior, group: Group, fit: Ints, test: Ints, split: str) -> tuple[Floats, Floats]:
+        if split == "G":
+            history = self.history(group.app, group.cluster, shipped=prior is USUAL)
+            prior = pooled_prior(history, prior)
+        median, sd = fit_node_type(group.measured(fit), prior).log_step(group.placements(test))
+        return median, Z95 * sd
 
     def physical(self, group: Group, fit: Ints, test: Ints, _split: str) -> tuple[Floats, Floats]:
-        """The form alone: one law, no history, no residual."""
-        posterior = fit_posterior(measured(group, fit), DEFAULT_PRIORS[:1])
-        rest = np.log(group.step_seconds[fit]) - posterior.log_step(placements(group, fit))
-        sd = np.sqrt(posterior.variance(placements(group, test)) + float(np.var(rest)))
-        return posterior.log_step(placements(group, test)), Z95 * sd
-
-    def others_on_cluster(self, group: Group, priors: Priors) -> list[Posterior]:
-        """Fitted with the same priors, so that those without the tested application stay so."""
-        others = [other for other in self.groups if other.cluster == group.cluster and other.app != group.app]
-        return [fit_posterior(measured(other, np.arange(len(other))), priors) for other in others]
-
-    def priors_without(self, app: str) -> Priors:
-        others = [self.posterior(other) for other in self.groups if other.app != app]
-        return population_priors(others, VAGUE_PRIORS)
-
-    def posterior(self, group: Group) -> Posterior:
-        """Of all rows of a group, fitted once."""
-        if group.name not in self.known:
-            self.known[group.name] = fit_posterior(measured(group, np.arange(len(group))), VAGUE_PRIORS)
-        return self.known[group.name]
-
-
-def measured(group: Group, rows: Ints) -> MeasuredRows:
-    return measured_rows(placements(group, rows), group.step_seconds[rows], group.sync_seconds[rows])
-
-
-def placements(group: Group, rows: Ints) -> Placements:
-    return Placements(
-        nodes=group.nodes[rows],
-        workers=group.workers[rows],
-        most_per_node=group.most_per_node[rows],
-        gpu_batch=group.gpu_batch[rows],
-        accumulation_steps=np.ones_like(rows),
-    )
-
-
-def fit_node_type(rows: MeasuredRows, priors: Priors) -> NodeTypeModel:
-    """A single node type, of which nothing is known but its measurements."""
-    return fit_node_types({"": rows}, {"": priors}, {"": np.zeros(0)})[""]
+        """The form alone: no history, no correction."""
+        posterior = fit_posterior(group.measured(fit), self.prior_without(group.app))
+        rest = np.log(group.step_seconds[fit]) - posterior.log_step(group.placements(fit))
+        where = group.placements(test)
+        slope = posterior.slope(where)
+        variance = np.einsum("ij,jk,ik->i", slope, posterior.best.covariance, slope) + posterior.disagreement(where)
+        return posterior.log_step(where), Z95 * np.sqrt(variance + float(np.var(rest)))
 
 
 def score(groups: Sequence[Group], models: dict[str, Model], splits: Sequence[str], *, detail: bool) -> list[Score]:
@@ -143,28 +124,32 @@ def score(groups: Sequence[Group], models: dict[str, Model], splits: Sequence[st
     scores = []
     for label in labels:
         for name, model in models.items():
-            if label == WITHOUT_HISTORY and not name.startswith("scav"):
+            if label == WITHOUT_HISTORY and not name.startswith(SCAV):
                 continue
             each = {group.name: found for group in groups if (found := _score_group(group, model, label)) is not None}
             if not each:
                 continue
-            mape, coverage = (statistics.mean(column) for column in zip(*each.values(), strict=True))
-            scores.append(Score(label, name, round(mape, 2), round(coverage, 1)))
-            if detail and name.startswith("scav"):
-                cells = ", ".join(f"{key} {value:.1f} ({inside:.0f})" for key, (value, inside) in each.items())
-                print(f"{label}: {cells}", file=sys.stderr)
+            mape, coverage, _ = (statistics.mean(column) for column in zip(*each.values(), strict=True))
+            group, (_, _, median) = max(each.items(), key=lambda item: item[1][2])
+            scores.append(Score(label, name, round(mape, 2), round(coverage, 1), round(median, 1), group))
+            if detail and name.startswith(SCAV):
+                cells = ", ".join(f"{key} {value:.1f} ({inside:.0f})" for key, (value, inside, _) in each.items())
+                print(f"{label}, {name}: {cells}", file=sys.stderr, flush=True)
     return scores
 
 
-def _score_group(group: Group, model: Model, label: str) -> tuple[float, float] | None:
-    """Mean absolute percentage error, and the share of rows inside their interval in percent; over all folds."""
-    errors, inside = [], []
+def _score_group(group: Group, model: Model, label: str) -> tuple[float, float, float] | None:
+    """Mean absolute error, rows inside their interval, median absolute error, in percent; means over all folds."""
+    found = []
     for fold in folds(group, label[0]):
         median, half_width = model(group, fold.fit, fold.test, label)
         error = median - np.log(group.step_seconds[fold.test])
-        errors.append(100 * float(np.mean(np.abs(np.expm1(error)))))
-        inside.append(100 * float(np.mean(np.abs(error) <= half_width)))
-    return (statistics.mean(errors), statistics.mean(inside)) if errors else None
+        size, inside = np.abs(np.expm1(error)), np.abs(error) <= half_width
+        found.append((100 * size.mean(), 100 * inside.mean(), 100 * np.median(size)))
+    if not found:
+        return None
+    mape, coverage, median_error = np.mean(found, axis=0).tolist()
+    return mape, coverage, median_error
 
 
 def as_markdown(scores: Sequence[Score]) -> str:
@@ -173,6 +158,11 @@ def as_markdown(scores: Sequence[Score]) -> str:
     lines = [f"| error % (in 90 % interval) | {' | '.join(models)} |", "|---" * (len(models) + 1) + "|"]
     lines += [f"| {split} | {' | '.join(cells.get((split, model), '') for model in models)} |" for split in splits]
     return "\n".join(lines)
+
+
+def worst(scores: Sequence[Score]) -> str:
+    """Of scav, split by split."""
+    return ", ".join(f"{row.split} {row.worst_group} {row.worst_median:.0f} %" for row in scores if row.model == SCAV)
 
 
 if __name__ == "__main__":

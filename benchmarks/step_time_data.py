@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 
 CLUSTERS = ("aws", "azure", "rtx", "dgx-ext")
 SPLITS = ("A", "B", "C", "D", "E", "F", "G", "H", "I", "P")
@@ -46,6 +48,21 @@ class Group:
         columns = ("placement", "nodes", "workers", "most_per_node", "gpu_batch", "step_seconds", "sync_seconds")
         return replace(self, **{column: getattr(self, column)[rows] for column in columns})
 
+    def placements(self, rows: NDArray[np.int64] | None = None) -> Placements:
+        """Of some rows, or of all."""
+        rows = np.arange(len(self)) if rows is None else rows
+        return Placements(
+            nodes=self.nodes[rows],
+            workers=self.workers[rows],
+            most_per_node=self.most_per_node[rows],
+            gpu_batch=self.gpu_batch[rows],
+            accumulation_steps=np.ones_like(rows),
+        )
+
+    def measured(self, rows: NDArray[np.int64] | None = None) -> MeasuredRows:
+        rows = np.arange(len(self)) if rows is None else rows
+        return measured_rows(self.placements(rows), self.step_seconds[rows], self.sync_seconds[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -55,13 +72,13 @@ class Fold:
     test: NDArray[np.int64]
 
 
-def load_groups(folder: Path) -> list[Group]:
-    """Every application and cluster found below `folder`."""
+def load_groups(folder: Path, clusters: Sequence[str] = CLUSTERS) -> list[Group]:
+    """Every application found below `folder`, on those of these clusters where it was measured."""
     applications = sorted(path.name for path in folder.iterdir() if path.is_dir())
     return [
         _load_group(folder / app, cluster)
         for app in applications
-        for cluster in CLUSTERS
+        for cluster in clusters
         if (folder / app / f"placements-{cluster}.csv").is_file()
     ]
 
@@ -75,7 +92,7 @@ def _load_group(folder: Path, cluster: str) -> Group:
         if cluster != "dgx-ext" or nodes > 2:
             rows.append((_even_placement(nodes, workers), row))
     rows = [(placement, row) for placement, row in rows if 0 < float(row["step_time"]) < float("inf")]
-    unique = {(placement, int(row["local_bsz"])): row for placement, row in reversed(rows)}
+    unique = {(placement, round(float(row["local_bsz"]))): row for placement, row in reversed(rows)}
     keys = sorted(unique, key=lambda key: (len(key[0]), key))
     digits = [[int(digit) for digit in placement] for placement, _ in keys]
     return Group(

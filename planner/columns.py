@@ -87,6 +87,15 @@ class Prediction:
             extrapolated=self.extrapolated,
         )
 
+    def longer_of(self, other: Prediction) -> Prediction:
+        """The larger of independent quantities: both are at most x with the product of the probabilities.
+
+        Never below either of them, quantile by quantile.
+        """
+        logs = (_Logs.of(self), _Logs.of(other))
+        low, middle, high = (_quantile_of_larger(self, other, logs, z) for z in (-Z95, 0.0, Z95))
+        return Prediction(p05=low, p50=middle, p95=high, extrapolated=self.extrapolated | other.extrapolated)
+
     def scaled(self, factor: Floats | float, shift: Floats | float = 0.0) -> Prediction:
         return Prediction(
             p05=self.p05 * factor + shift,
@@ -108,3 +117,59 @@ class Prediction:
     def rows(self) -> list[Quantiles]:
         columns = (self.p05.tolist(), self.p50.tolist(), self.p95.tolist())
         return [Quantiles(*row) for row in zip(*columns, strict=True)]
+
+
+_NEWTON_STEPS = 5
+_LEAST_SD = 1e-6  # of a quantity that is known: dividing by nothing is no number
+_OUT_OF_REACH = 4.5  # standard deviations above its median the smaller one no longer changes the larger
+_ROOT_TWO_PI = float(np.sqrt(2 * np.pi))
+
+
+class _Logs(NamedTuple):
+    """A prediction's logarithms: the median, and a standard deviation for each side of it."""
+
+    middle: Floats
+    below: Floats
+    above: Floats
+
+    @classmethod
+    def of(cls, each: Prediction) -> _Logs:
+        middle = np.log(each.p50)
+        below, above = (np.abs(np.log(side) - middle) / Z95 for side in (each.p05, each.p95))
+        return cls(middle, np.maximum(below, _LEAST_SD), np.maximum(above, _LEAST_SD))
+
+    def at(self, rows: Ints) -> _Logs:
+        return _Logs(self.middle[rows], self.below[rows], self.above[rows])
+
+    def log_quantile(self, z: float) -> Floats:
+        return np.asarray(self.middle + z * (self.above if z >= 0 else self.below))
+
+    def score(self, log_x: Floats) -> tuple[Floats, Floats]:
+        """How many standard deviations from the median, and how large one is on that side."""
+        distance = log_x - self.middle
+        sd = np.where(distance >= 0, self.above, self.below)
+        return distance / sd, sd
+
+
+def _quantile_of_larger(one: Prediction, other: Prediction, logs: tuple[_Logs, _Logs], z: float) -> Floats:
+    """Where the logarithms of both probabilities add up to that of `z`.
+
+    That sum is concave, as it is for all normal distributions, so Newton's method from below never steps too far; and
+    the larger of both quantiles is below.
+    """
+    name = "p50" if z == 0 else "p95" if z > 0 else "p05"
+    at_least: Floats = np.maximum(getattr(one, name), getattr(other, name))
+    start = np.maximum(*(each.log_quantile(z) for each in logs))
+    near = np.flatnonzero((logs[0].score(start)[0] < _OUT_OF_REACH) & (logs[1].score(start)[0] < _OUT_OF_REACH))
+    log_x, target = start[near], float(np.log(ndtr(z)))
+    both = [each.at(near) for each in logs]
+    for _ in range(_NEWTON_STEPS if len(near) else 0):
+        (score, sd), (other_score, other_sd) = (each.score(log_x) for each in both)
+        probability, other_probability = ndtr(score), ndtr(other_score)
+        missing = target - np.log(probability * other_probability)
+        slope = np.exp(-0.5 * score**2) / (probability * sd)
+        slope += np.exp(-0.5 * other_score**2) / (other_probability * other_sd)
+        log_x += np.maximum(missing, 0.0) * _ROOT_TWO_PI / slope
+    found: Floats = at_least.copy()
+    found[near] = np.maximum(np.exp(log_x), at_least[near])
+    return found

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 from pydantic_core import ErrorDetails
 
 from planner.errors import did_you_mean
@@ -18,6 +27,17 @@ class Contract(BaseModel):
     """Immutable and closed: a key that nobody knows is a mistake, not an extension."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class WithLaterKeys(Contract):
+    """Has keys that came later: where they say nothing they are left out, so that other files keep their bytes."""
+
+    later_keys: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_silent_keys(self, content_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = content_of(self)
+        return {key: value for key, value in content.items() if value or key not in self.later_keys}
 
 
 class Interval(Contract):

@@ -21,6 +21,7 @@ _LONGEST = 100  # characters; on a megabyte of blanks the patterns above would t
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 _HOURS = {"s": 1 / 3600, "sec": 1 / 3600, "m": 1 / 60, "min": 1 / 60, "h": 1.0, "hour": 1.0, "hours": 1.0}
 _HOURS |= {"d": 24.0, "day": 24.0, "days": 24.0, "w": 168.0}
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _BYTES = {"": 1.0, "B": 1.0}
 _BYTES |= {f"{prefix}B": 1000.0**power for power, prefix in enumerate("kMGTP", start=1)} | {"KB": 1e3}
 _BYTES |= {f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTP", start=1)}
@@ -39,6 +40,11 @@ def parse_hours(value: object) -> float:
     if position == 0 or position != len(text):
         raise ValueError(f"{_shown(value)} is not a duration; write 24h, 90min or 1d12h")
     return _positive(total, value)
+
+
+def parse_seconds(value: object) -> float:
+    """Of keys that name their unit: `0.0085`, `8.5ms`."""
+    return _quantity(value, _SECONDS, "a number of seconds", "0.0085 or 8.5ms")
 
 
 def parse_usd(value: object) -> float:
@@ -111,9 +117,25 @@ def format_count(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def written_bytes(size: float) -> str:
+    """As a job file says it: 1.138GB."""
+    return _written(size, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
+
+
+def written_flop(count: float) -> str:
+    """As a job file says it: 24.6 GFLOP."""
+    return _written(count, ((" PFLOP", 1e15), (" TFLOP", 1e12), (" GFLOP", 1e9), (" MFLOP", 1e6)), " FLOP")
+
+
+def _written(value: float, units: tuple[tuple[str, float], ...], smallest: str) -> str:
+    """To four digits, which is more than anybody knows of it."""
+    unit, factor = next(((unit, factor) for unit, factor in units if value >= factor), (smallest, 1.0))
+    return f"{float(f'{value / factor:.4g}'):g}{unit}"
+
+
 def format_percent(share: float) -> str:
     percent = share * 100
-    return "<1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
+    return "<1 %" if 0 < percent <= 0.5 else f"{percent:.0f} %"
 
 
 def format_probability(probability: float) -> str:

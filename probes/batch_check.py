@@ -17,6 +17,7 @@ _WAYS = (
     "hand the batch over with {gpu_batch} and {accumulation_steps} in the command, "
     "or read SCAV_GPU_BATCH and SCAV_ACCUMULATION in the script"
 )
+_PACKED = "; where samples are packed into one row, say --samples-per-step asked"
 _OTHER_WAYS = (
     "say --samples-per-step N if the script's own batch is N, --samples-per-step asked if it takes the batch that it "
     "is given, or report steps as docs/measurements.md shows (--writes-steps, scav_probe)"
@@ -48,15 +49,15 @@ def _told(counts: Sequence[StepCount], asked: StepCount, place: cluster.Place) -
     if uncounted:
         return f"the samples of its steps cannot be counted from the calls of its model: {_OTHER_WAYS}"
     most, least, micro_steps = cluster.largest([samples, -samples, float(seen.micro_steps)], place)
-    same = f"{most:,.0f}" if most == -least else f"{-least:,.0f} to {most:,.0f}"
-    often = f"{_share(counts, seen)}took {same} samples in {_times(int(micro_steps))}"
-    wanted = f"asked for {asked.samples:,} in {_times(asked.micro_steps)}"
-    return f"each process {often} per optimizer step, {wanted}: {_WAYS}"
+    same = _counted(int(most), "sample") if most == -least else f"{-least:,.0f} to {most:,.0f} samples"
+    often = f"{_share(counts, seen)}took {same} in {_counted(int(micro_steps), 'micro-step')}"
+    wanted = f"asked for {asked.samples:,} in {_counted(asked.micro_steps, 'micro-step')}"
+    return f"each process {often} per optimizer step, {wanted}: {_WAYS}{_PACKED * (most == micro_steps)}"
 
 
 def _share(counts: Sequence[StepCount], seen: StepCount) -> str:
     return "" if counts.count(seen) == len(counts) else "mostly "
 
 
-def _times(micro_steps: int) -> str:
-    return "1 micro-step" if micro_steps == 1 else f"{micro_steps} micro-steps"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,15 @@ def join(place: Place) -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device)
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def join_even_alone(place: Place) -> None:
+    """A process of its own is a group of one, for what wants a group."""
+    if place.world_size > 1:
+        join(place)
+    elif not dist.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
 
 
 def any_of(flags: Sequence[bool], place: Place) -> list[bool]:

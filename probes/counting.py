@@ -49,7 +49,12 @@ class SampleCounter:
 
     def of_gradient(self) -> StepCount:
         """What the gradients come from that are there now: the step under way, or else the one before."""
-        return self._open() if len(self._calls) > 1 or self._calls[0] else self.last
+        return self._open() if self.is_under_way else self.last
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether anything was done since the last step ended."""
+        return len(self._calls) > 1 or bool(self._calls[0])
 
     def _open(self) -> StepCount:
         before_each_backward = self._calls[:-1]

@@ -16,10 +16,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from probes.settings import OTHER_BATCH, Settings
+from probes.strategy import Strategy
 from probes.windows import WARM_UP_STEPS, summarize
 
 _POLL_SECONDS = 0.1
@@ -87,10 +89,11 @@ def _record(steps: list[dict[str, float]], settings: Settings, startup_seconds: 
     seconds = [step["step_seconds"] for step in steps]
     summary = summarize([seconds[start : start + size] for start in range(0, len(seconds), size)])
     per_worker = settings.gpu_batch * settings.accumulation_steps
+    workers = max(_asked_samples(settings) // per_worker, 1) * (settings.strategy or Strategy()).model_processes
     record: dict[str, Any] = {
         "outcome": "measured",
         "nodes": 1,
-        "gpus_per_node": max(_asked_samples(settings) // per_worker, 1),
+        "gpus_per_node": workers,
         "gpu_batch": settings.gpu_batch,
         "accumulation_steps": settings.accumulation_steps,
         "asked_gpu_batch": settings.gpu_batch,
@@ -101,6 +104,7 @@ def _record(steps: list[dict[str, float]], settings: Settings, startup_seconds: 
         "window_variation": summary.variation,
         "windows": summary.windows,
         "startup_seconds": startup_seconds,
+        **({"strategy": asdict(settings.strategy)} if settings.strategy else {}),
     }
     for name in ("exposed_sync_seconds", "data_wait_seconds"):
         known = [step[name] for step in steps if name in step]

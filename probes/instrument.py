@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
@@ -14,38 +13,64 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import DataLoader
 
 from probes.cluster import Place, join
 from probes.counting import BackwardWatch, SampleCounter, watch_backward
+from probes.loading import Loading
+from probes.sharded import is_sharded
 
 
 class Instrument:
-    """Calls back before and after every optimizer step; knows the model once it has been called."""
+    """Calls back before and after every optimizer step; knows the model once it has been called.
 
-    def __init__(self, place: Place, before_step: Callable[[], None], after_step: Callable[[], None]) -> None:
+    A script may have several optimizers. The first to step marks the steps. Others either step with it, each with
+    parameters of its own and all after one backward, or in turn, each after a backward of its own.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        before_step: Callable[[], None],
+        after_step: Callable[[], None],
+        after_other_step: Callable[[], None] = lambda: None,
+        *,
+        script_spreads: bool = False,
+    ) -> None:
         self.place = place
+        self.script_spreads = script_spreads  # the model over the processes, so that nobody else has to
+        self.recomputes = False  # what it had computed before, during a backward
         self.counter = SampleCounter()
         self.optimizer: Optimizer | None = None
+        self.steps_with_it: list[Optimizer] = []
+        self.steps_in_turn = False
         self.model: torch.nn.Module | None = None
         self.parallel: DistributedDataParallel | None = None
-        self.data_wait_seconds = 0.0
-        self._before_step, self._after_step = before_step, after_step
+        self.loading = Loading()
+        self._before_step, self._after_step, self._after_other_step = before_step, after_step, after_other_step
+        self._in_step = False
 
     def install(self) -> None:
         register_optimizer_step_pre_hook(self._step_begins)
         register_optimizer_step_post_hook(self._step_ends)
         _watch_calls(self, watch_backward(self.counter))
-        _time_data_loading(self)
+        self.loading.install()
 
     def synchronize_gradients(self, wanted: bool) -> None:
         """Steps with and without communication, from the same script: their difference is what it exposes."""
         if self.parallel is not None:
             self.parallel.require_backward_grad_sync = wanted
 
+    def optimizers(self) -> list[Optimizer]:
+        """Of one step."""
+        return [*([self.optimizer] if self.optimizer else []), *self.steps_with_it]
+
     def parameters(self) -> list[torch.nn.Parameter]:
-        groups = self.optimizer.param_groups if self.optimizer else []
+        groups = [group for optimizer in self.optimizers() for group in optimizer.param_groups]
         return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
+
+    def called(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.model_is_called(module)
+        self.counter.called(module, [*args, *kwargs.values()])
 
     def model_is_called(self, module: torch.nn.Module) -> None:
         """The first that is trained is the model; with several processes it is then spread over them."""
@@ -56,19 +81,34 @@ class Instrument:
         else:
             self.model = module
             join(self.place)
-            if self.place.world_size > 1:
+            if self.place.world_size > 1 and not self.is_sharded and not self.script_spreads:
                 self.parallel = _route_through_ddp(module, self.place)
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.model is not None and is_sharded(self.model)
 
     def _step_begins(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self.optimizer = self.optimizer or optimizer
-        if optimizer is self.optimizer:  # a script with several optimizers steps them all once per step
+        if optimizer is self.optimizer:
+            self._in_step = True
             self._before_step()
+        elif self._in_step:
+            return  # a part of the other: PyTorch's optimizer of ZeRO has one inside
+        elif self.counter.is_under_way:
+            self.steps_in_turn = True
+        elif all(optimizer is not other for other in self.steps_with_it):
+            self.steps_with_it.append(optimizer)
 
     def _step_ends(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self._in_step and optimizer is not self.optimizer:
+            return
+        self._in_step = False
         last = self.counter.last
         self.counter.end_step()
         if optimizer is not self.optimizer:
             self.counter.last = last  # the work of another optimizer is no part of this one's step
+            self._after_other_step()
         else:
             self._after_step()
 
@@ -79,12 +119,14 @@ def _watch_calls(instrument: Instrument, backward: BackwardWatch) -> None:
     trained: WeakSet[torch.nn.Module] = WeakSet()
 
     def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or backward.running or not _is_trained(module, trained):
+        if backward.running:
+            instrument.recomputes = True
+            return original(module, *args, **kwargs)
+        if torch.compiler.is_compiling() or not _is_trained(module, trained):
             return original(module, *args, **kwargs)
         torch.nn.Module.__call__ = original  # type: ignore[method-assign]  # its parts are not the model
         try:
-            instrument.model_is_called(module)
-            instrument.counter.called(module, [*args, *kwargs.values()])
+            instrument.called(module, args, kwargs)
             return module(*args, **kwargs)
         finally:
             torch.nn.Module.__call__ = watched  # type: ignore[method-assign]
@@ -119,20 +161,3 @@ def _route_through_ddp(module: torch.nn.Module, place: Place) -> DistributedData
 
     module.forward = forward
     return parallel
-
-
-def _time_data_loading(instrument: Instrument) -> None:
-    original: Callable[[Any], Iterator[Any]] = DataLoader.__iter__
-
-    def timed(loader: Any) -> Iterator[Any]:
-        batches = original(loader)
-        while True:
-            start = time.perf_counter()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            instrument.data_wait_seconds += time.perf_counter() - start
-            yield batch
-
-    DataLoader.__iter__ = timed  # type: ignore[method-assign,assignment]

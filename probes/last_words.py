@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 _LAST_LINES = 5
 _MOST_LINES = 15
 _OF_TORCHRUN = ("torch/distributed", "torch.distributed.elastic")
+# Of a script's traceback, what leads to the script: scav started runpy, and runpy the script.
+_LEADS_TO_SCRIPT = re.compile(r'  File "(<frozen runpy>|[^"]*/probes/(run|inspect_script)\.py)", line \d+, in \S+$')
 _REPORT_BEGINS = "failed (exitcode:"  # of torchrun, which follows what the script said with a traceback of its own
 
 
@@ -19,9 +22,18 @@ def last_words(lines: Iterable[str]) -> str:
 
 def last_lines(lines: Iterable[str]) -> list[str]:
     """As they are, from argparse's usage on where there is one. Processes that failed alike are heard once."""
-    own = list(dict.fromkeys(_own(lines)))
+    own = list(dict.fromkeys(_without_our_frames(_own(lines))))
     usages = [number for number, line in enumerate(own) if line.startswith("usage:")]
     return own[usages[-1] :][:_MOST_LINES] if usages else own[-_MOST_LINES:]
+
+
+def _without_our_frames(lines: Iterable[str]) -> Iterator[str]:
+    """A frame is a line with its place, and lines further in that show it."""
+    ours = False
+    for line in lines:
+        ours = bool(_LEADS_TO_SCRIPT.match(line)) or (ours and line.startswith("    "))
+        if not ours:
+            yield line
 
 
 def _own(lines: Iterable[str]) -> Iterable[str]:

@@ -5,17 +5,22 @@ Writes one JSON object to SCAV_PROBE_OUTPUT: what was measured, or why nothing w
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
+from probes import adapters
+from probes.adapters.asked import Asked
 from probes.cluster import Place, this_place
-from probes.session import ProbeFinished, begin
+from probes.session import ProbeFinished, begin, most_steps
 from probes.settings import Settings
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
@@ -24,15 +29,13 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED
 def main(arguments: list[str]) -> int:
     """Exit code 0 also where the script did not step, or alone did not fit: the record says so."""
     started = float(os.environ.get("SCAV_PROBE_STARTED", time.time()))
-    script = Path(arguments[0])
     settings, place = Settings.from_environment(), this_place()
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
     session = begin(settings, place, started)
-    sys.argv = [str(script), *arguments[1:]]
-    sys.path[0] = str(script.parent)
+    adapters.install(_asked(settings, session.adapted.append))
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        run_as_main(arguments)
     except ProbeFinished:
         return 0
     except SystemExit as stop:  # a script's own way to end
@@ -48,6 +51,25 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def run_as_main(arguments: list[str]) -> None:
+    """As `python script arguments` would: it finds its arguments, and the modules beside it."""
+    script = Path(arguments[0])
+    sys.argv = [str(script), *arguments[1:]]
+    sys.path[0] = str(script.parent)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _asked(settings: Settings, tell: Callable[[str], object]) -> Asked:
+    by_command = settings.batch_is_in_command
+    return Asked(
+        gpu_batch=None if by_command else settings.gpu_batch,
+        accumulation_steps=None if by_command else settings.accumulation_steps,
+        probe_steps=most_steps(settings),
+        folder=settings.checkpoint_folder / "library",
+        tell=tell,
+    )
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """PyTorch has a type for its own allocator only; the CPU's and the libraries' say it in words."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
@@ -60,7 +82,19 @@ def record_failure(settings: Settings, place: Place, outcome: str, reason: str) 
         settings.output.write_text(json.dumps({"outcome": outcome, "reason": reason}) + "\n", encoding="utf-8")
 
 
+def end(code: int) -> NoReturn:
+    """With what the script left to be done at its end, but without taking the interpreter apart.
+
+    A script that leaves its process group open aborts there in one of three runs ("terminate called without an active
+    exception"): a thread of gloo's wants to give its last tensor back to an interpreter that is going away.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: python -m probes.run SCRIPT [ARGUMENTS]")
-    sys.exit(main(sys.argv[1:]))
+    end(main(sys.argv[1:]))

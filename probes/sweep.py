@@ -31,8 +31,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from probes.batch_search import next_batch, smallest_too_large
 from probes.cluster import Place, this_place
-from probes.placeholders import batch_values, fill
+from probes.placeholders import batch_values, fill, hold_batch, hold_strategy, strategy_values
 from probes.settings import OTHER_BATCH, Settings
+from probes.strategy import Strategy
 from probes.trial import MEASURED, OUT_OF_MEMORY, Report, run_trial, together
 
 RESULTS_FILE = "probes.jsonl"
@@ -170,6 +171,10 @@ def _try(options: argparse.Namespace, order: dict[str, Any], place: Place, store
         windows=options.windows,
         window_steps=options.window_steps,
         measure_noise=not options.no_noise,
+        batch_is_in_command=hold_batch(options.script),
+        noise_state=folder.parent / "noise-state.pt",
+        strategy=Strategy.from_environment(),  # of the node, so that all sizes are tried with it
+        strategy_is_in_command=hold_strategy(options.script),
     )
     environment = {
         "MASTER_ADDR": "127.0.0.1",  # without torchrun there is nobody else
@@ -181,12 +186,13 @@ def _try(options: argparse.Namespace, order: dict[str, Any], place: Place, store
         "MASTER_PORT": str(order["port"]),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
+    strategy = settings.strategy or Strategy()
     values = batch_values(
         gpu_batch=settings.gpu_batch,
         accumulation_steps=settings.accumulation_steps,
-        workers=place.world_size,
+        workers=place.world_size // strategy.model_processes,
         reference_batch=options.reference_batch,
-    )
+    ) | strategy_values(strategy)
     command = [sys.executable, "-m", "probes.run", *fill(options.script, values)]
     return run_trial(command, environment, settings.output, store, options.seconds_per_batch)
 

@@ -74,11 +74,12 @@ def _signals_end_what_the_tests_start() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options come from SCAV_* too, and rich looks at the terminal's variables."""
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Options come from SCAV_* too, and rich looks at the terminal's variables. Tests may probe beside each other."""
     for name in list(os.environ):
         if name.startswith("SCAV_") or name in {"COLUMNS", "FORCE_COLOR", "NO_COLOR"}:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("SCAV_LOCK_FOLDER", str(tmp_path_factory.getbasetemp()))
 
 
 @pytest.fixture

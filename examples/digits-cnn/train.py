@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 BATCH = int(os.environ.get("SCAV_GPU_BATCH", "64"))
 LEARNING_RATE_SCALE = float(os.environ.get("SCAV_LR_SCALE", "1"))
+IS_TRAINING_RUN = os.environ.get("SCAV_RUN_ID", "probe") != "probe"  # and not one that is only measured
 
 
 class DigitsCnn(nn.Module):
@@ -61,7 +63,9 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10_000)
-    parser.add_argument("--target", type=float, default=None, help="stop at this test accuracy")
+    parser.add_argument(
+        "--target", type=float, default=0.97 if IS_TRAINING_RUN else None, help="stop at this test accuracy"
+    )
     arguments = parser.parse_args()
     torch.manual_seed(0)
     train, test = load()
@@ -78,7 +82,15 @@ def main() -> None:
             reached = accuracy(model, test)
             print(f"epoch {epoch + 1}: test accuracy {reached:.3f}", flush=True)
             if reached >= arguments.target:
-                return
+                break
+    if IS_TRAINING_RUN and RANK == 0:
+        save(model, Path(os.environ["SCAV_CHECKPOINT_DIR"]))
+
+
+def save(model: nn.Module, folder: Path) -> None:
+    """Under its name only when it is whole: the folder is copied to S3 meanwhile."""
+    torch.save(model.state_dict(), folder / "model.pt.tmp")
+    (folder / "model.pt.tmp").rename(folder / "model.pt")
 
 
 if __name__ == "__main__":

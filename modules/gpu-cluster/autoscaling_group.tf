@@ -15,6 +15,8 @@ resource "aws_autoscaling_group" "nodes" {
   vpc_zone_identifier = keys(local.subnets)
   placement_group     = var.placement_group ? aws_placement_group.cluster[0].name : null
   health_check_type   = "EC2"
+  # What the alarm in deadline.tf looks at.
+  enabled_metrics = ["GroupInServiceInstances"]
 
   # The world size is fixed: a replacement before the old node is gone would have no place in it.
   capacity_rebalance = false
@@ -70,7 +72,7 @@ resource "aws_autoscaling_group" "nodes" {
 
     precondition {
       condition     = length(local.subnets) > 0
-      error_message = "None of subnet_ids is in availability_zone_id = ${var.availability_zone_id}: they are in ${join(", ", distinct([for subnet in data.aws_subnet.candidate : subnet.availability_zone_id]))}. Add a subnet in ${var.availability_zone_id}, or plan for another zone."
+      error_message = "None of ${local.use_default_vpc ? "the default VPC's subnets" : "subnet_ids"} is in availability_zone_id = ${var.availability_zone_id}${local.use_default_vpc ? " with ${var.instance_type}" : ""}: they are in ${join(", ", distinct([for subnet in data.aws_subnet.candidate : subnet.availability_zone_id]))}. Add a subnet in ${var.availability_zone_id}, or plan for another zone."
     }
     precondition {
       condition     = !var.placement_group || length(local.zone_ids) <= 1
@@ -110,11 +112,14 @@ resource "aws_autoscaling_group" "nodes" {
   depends_on = [
     aws_cloudwatch_log_group.run,
     aws_iam_role_policy.node,
+    aws_iam_role_policy.stop,
     aws_iam_role_policy_attachment.ssm,
     aws_s3_bucket_policy.checkpoints,
     aws_s3_bucket_public_access_block.checkpoints,
     aws_s3_bucket_server_side_encryption_configuration.checkpoints,
     aws_s3_bucket_versioning.checkpoints,
+    aws_s3_object.source,
+    aws_scheduler_schedule.stop,
     aws_vpc_endpoint.s3,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_egress_rule.nodes,

@@ -1,6 +1,6 @@
 locals {
   # Only a private ECR registry needs permission to pull; null for every other registry.
-  ecr = try(regex("^(?P<account>[0-9]{12})\\.dkr\\.ecr\\.(?P<region>[a-z0-9-]+)\\.amazonaws\\.com(?:\\.cn)?/(?P<name>[^@:]+)", var.container_image), null)
+  ecr = try(regex("^(?P<account>[0-9]{12})\\.dkr\\.ecr\\.(?P<region>[a-z0-9-]+)\\.amazonaws\\.com(?:\\.cn)?/(?P<name>[^@:]+)", local.container_image), null)
 
   ecr_statements = local.ecr == null ? [] : [
     {
@@ -25,6 +25,16 @@ locals {
       Effect    = "Allow"
       Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
       Resource  = [var.kms_key_arn]
+      Condition = {}
+    },
+  ]
+
+  topic_statements = var.interruption_topic_arn == null ? [] : [
+    {
+      Sid       = "SayWhyItFailed"
+      Effect    = "Allow"
+      Action    = ["sns:Publish"]
+      Resource  = [var.interruption_topic_arn]
       Condition = {}
     },
   ]
@@ -66,14 +76,10 @@ locals {
       Condition = {}
     },
     {
-      Sid    = "EndRun"
-      Effect = "Allow"
-      Action = ["autoscaling:SetDesiredCapacity"]
-      # By name: the groups depend on this policy. The star stands for the ID that AWS gives to a group.
-      Resource = [
-        for name in concat([local.name], var.checkpoint_tier == null ? [] : [local.memory_name]) :
-        "arn:${local.partition}:autoscaling:${local.region}:${local.account_id}:autoScalingGroup:*:autoScalingGroupName/${name}"
-      ]
+      Sid       = "EndRunAndReplaceNodes"
+      Effect    = "Allow"
+      Action    = ["autoscaling:SetDesiredCapacity", "autoscaling:SetInstanceHealth"]
+      Resource  = values(local.group_arns)
       Condition = {}
     },
   ]
@@ -102,7 +108,7 @@ resource "aws_iam_role_policy" "node" {
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = [
-      for statement in concat(local.node_statements, local.ecr_statements, local.kms_statements) :
+      for statement in concat(local.node_statements, local.ecr_statements, local.kms_statements, local.topic_statements) :
       { for key, value in statement : key => value if key != "Condition" || value != {} }
     ]
   })

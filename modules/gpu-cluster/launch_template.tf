@@ -1,9 +1,12 @@
 # Facts about pinned inputs, read to guard against mistakes and to size the interfaces of the overrides.
 # Nothing here selects an image or a type.
 data "aws_ami" "node" {
+  # AWS deprecates its images after some months: the run must still be planned, and destroyed.
+  include_deprecated = true
+
   filter {
     name   = "image-id"
-    values = [var.ami_id]
+    values = [local.ami_id]
   }
 }
 
@@ -46,7 +49,7 @@ resource "aws_launch_template" "node" {
 
   name                                 = "${local.name}-${replace(each.value, ".", "-")}"
   description                          = "Node of training run ${var.run_id}"
-  image_id                             = var.ami_id
+  image_id                             = local.ami_id
   instance_type                        = each.value
   instance_initiated_shutdown_behavior = "terminate"
   update_default_version               = true
@@ -88,7 +91,7 @@ resource "aws_launch_template" "node" {
       security_groups       = [aws_security_group.nodes.id]
       delete_on_termination = true
       # EC2 refuses the argument with more than one interface, and then never assigns a public address.
-      associate_public_ip_address = length(local.network_interfaces[each.value]) == 1 ? false : null
+      associate_public_ip_address = length(local.network_interfaces[each.value]) == 1 ? local.use_default_vpc : null
     }
   }
 
@@ -113,8 +116,12 @@ resource "aws_launch_template" "node" {
 
   lifecycle {
     precondition {
+      condition     = !local.use_default_vpc || length(local.network_interfaces[each.value]) == 1
+      error_message = "${each.value} gets several network interfaces, to which EC2 gives no public address, so that it would reach nothing in the default VPC: set network.vpc and network.subnets in scav.yaml (private subnets with a NAT gateway or endpoints), or vpc_id and subnet_ids."
+    }
+    precondition {
       condition     = contains(data.aws_ec2_instance_type.node[each.value].supported_architectures, data.aws_ami.node.architecture)
-      error_message = "${var.ami_id} is built for ${data.aws_ami.node.architecture}, which ${each.value} does not run."
+      error_message = "${local.ami_id} is built for ${data.aws_ami.node.architecture}, which ${each.value} does not run."
     }
     precondition {
       condition     = sum(concat([0], [for gpu in data.aws_ec2_instance_type.node[each.value].gpus : gpu.count])) == var.gpus_per_node

@@ -16,7 +16,7 @@ resource "aws_launch_template" "memory" {
 
   name                                 = local.memory_name
   description                          = "Memory node of training run ${var.run_id}"
-  image_id                             = var.ami_id
+  image_id                             = local.ami_id
   instance_type                        = var.checkpoint_tier.instance_type
   instance_initiated_shutdown_behavior = "terminate"
   update_default_version               = true
@@ -51,7 +51,7 @@ resource "aws_launch_template" "memory" {
     device_index                = 0
     security_groups             = [aws_security_group.nodes.id]
     delete_on_termination       = true
-    associate_public_ip_address = false
+    associate_public_ip_address = local.use_default_vpc
   }
 
   dynamic "tag_specifications" {
@@ -66,7 +66,7 @@ resource "aws_launch_template" "memory" {
   lifecycle {
     precondition {
       condition     = contains(data.aws_ec2_instance_type.memory[0].supported_architectures, data.aws_ami.node.architecture)
-      error_message = "${var.ami_id} is built for ${data.aws_ami.node.architecture}, which ${var.checkpoint_tier.instance_type} does not run."
+      error_message = "${local.ami_id} is built for ${data.aws_ami.node.architecture}, which ${var.checkpoint_tier.instance_type} does not run."
     }
   }
 }
@@ -108,6 +108,7 @@ resource "aws_autoscaling_group" "memory" {
     aws_iam_role_policy.node,
     aws_iam_role_policy_attachment.ssm,
     aws_s3_bucket_policy.checkpoints,
+    aws_scheduler_schedule.stop,
     aws_vpc_endpoint.s3,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_egress_rule.nodes,

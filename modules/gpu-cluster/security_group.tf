@@ -6,8 +6,15 @@ resource "aws_security_group" "nodes" {
   # checkov:skip=CKV2_AWS_5: The launch templates attach it, in dynamic blocks, which a plan's JSON does not show.
   name        = local.name
   description = "Nodes of training run ${var.run_id}: all traffic among themselves, HTTPS out, nothing in"
-  vpc_id      = var.vpc_id
+  vpc_id      = local.vpc_id
   tags        = merge(local.tags, { Name = local.name })
+
+  lifecycle {
+    precondition {
+      condition     = (var.vpc_id == null) == (length(var.subnet_ids) == 0)
+      error_message = "vpc_id and subnet_ids go together: set both, or neither for the default VPC."
+    }
+  }
 }
 
 # EFA passes traffic only between members of a group that allows all of it, in both directions.

@@ -12,13 +12,24 @@ variable "run_id" {
 }
 
 variable "container_image" {
-  description = "Container image of the training job, by digest (registry/name@sha256:...), so that every node runs the same bytes."
+  description = "Container image of the training job, by digest (registry/name@sha256:...), so that every node runs the same bytes. Null: AWS's deep_learning_container, whose digest is looked up once and kept."
   type        = string
-  nullable    = false
+  default     = null
 
   validation {
-    condition     = can(regex("^[a-z0-9][A-Za-z0-9._:/-]{0,400}@sha256:[0-9a-f]{64}$", var.container_image))
+    condition     = var.container_image == null || can(regex("^[a-z0-9][A-Za-z0-9._:/-]{0,400}@sha256:[0-9a-f]{64}$", var.container_image))
     error_message = "container_image must name an image by digest, for example registry.example.com/team/train@sha256:<64 hexadecimal digits>; a tag can change between two nodes."
+  }
+}
+
+variable "source_folder" {
+  description = "Folder of the root module with the job's own files, which nodes find in /workspace, the container's working directory; what its requirements.txt names is installed first. Null: the image has everything."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.source_folder == null || can(regex("^[A-Za-z0-9_-]{1,64}$", var.source_folder))
+    error_message = "source_folder must be the name of a folder beside main.tf, or null."
   }
 }
 
@@ -40,7 +51,7 @@ variable "container_command" {
 }
 
 variable "max_runtime_seconds" {
-  description = "The stop: this long after the first node started, the group is scaled to 0, finished or not."
+  description = "The stop: this long after all nodes were there for the first time, the group is scaled to 0, finished or not."
   type        = number
   nullable    = false
 
@@ -75,12 +86,12 @@ variable "tags" {
 # Where
 
 variable "vpc_id" {
-  description = "VPC of the subnets. The module never creates one."
+  description = "VPC of the subnets; the module never creates one. Null, with subnet_ids empty: the default VPC, with public addresses, which takes instance types with one network interface."
   type        = string
-  nullable    = false
+  default     = null
 
   validation {
-    condition     = can(regex("^vpc-[0-9a-f]{8,17}$", var.vpc_id))
+    condition     = var.vpc_id == null || can(regex("^vpc-[0-9a-f]{8,17}$", var.vpc_id))
     error_message = "vpc_id must look like vpc-0123456789abcdef0."
   }
 }
@@ -88,11 +99,12 @@ variable "vpc_id" {
 variable "subnet_ids" {
   description = "Private subnets with a route to S3, the container registry and the AWS APIs. Those in availability_zone_id are used."
   type        = list(string)
+  default     = []
   nullable    = false
 
   validation {
-    condition     = length(var.subnet_ids) > 0 && alltrue([for id in var.subnet_ids : can(regex("^subnet-[0-9a-f]{8,17}$", id))])
-    error_message = "subnet_ids must list at least one subnet, each like subnet-0123456789abcdef0."
+    condition     = alltrue([for id in var.subnet_ids : can(regex("^subnet-[0-9a-f]{8,17}$", id))])
+    error_message = "subnet_ids must list subnets, each like subnet-0123456789abcdef0."
   }
 }
 
@@ -111,12 +123,12 @@ variable "availability_zone_id" {
 # The nodes
 
 variable "ami_id" {
-  description = "Machine image of the nodes, with the NVIDIA driver, Docker with the NVIDIA runtime, the AWS CLI and python3 (an AWS Deep Learning Base AMI has them)."
+  description = "Machine image of the nodes, with the NVIDIA driver, Docker with the NVIDIA runtime, the AWS CLI and python3 (an AWS Deep Learning Base AMI has them). Null: AWS's newest of these, looked up once and kept."
   type        = string
-  nullable    = false
+  default     = null
 
   validation {
-    condition     = can(regex("^ami-[0-9a-f]{8,17}$", var.ami_id))
+    condition     = var.ami_id == null || can(regex("^ami-[0-9a-f]{8,17}$", var.ami_id))
     error_message = "ami_id must look like ami-0123456789abcdef0."
   }
 }
@@ -268,6 +280,27 @@ variable "learning_rate_scale" {
   validation {
     condition     = var.learning_rate_scale > 0
     error_message = "learning_rate_scale must be greater than 0."
+  }
+}
+
+variable "strategy" {
+  description = "How the script is to spread its model over the GPUs (SCAV_STRATEGY, as JSON). Null: as it likes."
+  type = object({
+    sharding        = string
+    tensor_parallel = number
+    pipeline        = number
+    recompute       = string
+  })
+  default = null
+
+  validation {
+    condition = var.strategy == null || (
+      contains(["ddp", "zero1", "zero2", "fsdp", "hsdp"], try(var.strategy.sharding, "")) &&
+      contains(["none", "selective", "full"], try(var.strategy.recompute, "")) &&
+      try(var.strategy.tensor_parallel >= 1 && floor(var.strategy.tensor_parallel) == var.strategy.tensor_parallel, false) &&
+      try(var.strategy.pipeline >= 1 && floor(var.strategy.pipeline) == var.strategy.pipeline, false)
+    )
+    error_message = "strategy must be a sharding (ddp, zero1, zero2, fsdp, hsdp), whole numbers of at least 1 for tensor_parallel and pipeline, and recompute (none, selective, full), or null."
   }
 }
 

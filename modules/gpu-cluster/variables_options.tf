@@ -1,5 +1,17 @@
 # What a platform team may have to set, and what a probe sets: everything here has a default.
 
+variable "deep_learning_container" {
+  description = "AWS Deep Learning Container to use where container_image is null, by repository and tag; its digest is looked up once and kept. The list: aws.github.io/deep-learning-containers."
+  type        = string
+  default     = "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-ec2"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9-]+:[A-Za-z0-9_.-]+$", var.deep_learning_container))
+    error_message = "deep_learning_container must be a repository and a tag, such as pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-ec2."
+  }
+}
+
 variable "capacity_reservation_id" {
   description = "On-Demand Capacity Reservation in which the nodes start. They are all on-demand then, without overrides or placement group. Null: none."
   type        = string
@@ -41,7 +53,7 @@ variable "check_quotas" {
 }
 
 variable "interruption_topic_arn" {
-  description = "SNS topic that hears of spot interruption warnings (of the whole account and region: AWS does not say whose) and of nodes that this run lost or could not get. Its policy must allow events.amazonaws.com. Null: none."
+  description = "SNS topic that hears of spot interruption warnings (of the whole account and region: AWS does not say whose), of nodes that this run lost or could not get, and why the run failed. Its policy must allow events.amazonaws.com. Null: none."
   type        = string
   default     = null
 
@@ -129,8 +141,38 @@ variable "max_wait_seconds" {
   }
 }
 
+variable "max_capacity_wait_seconds" {
+  description = "How long after the apply the run may wait for capacity, which costs nothing while no node is there. It does not use up max_runtime_seconds, which counts from when all nodes were there first."
+  type        = number
+  default     = 14400
+  nullable    = false
+
+  validation {
+    condition     = var.max_capacity_wait_seconds >= 0 && floor(var.max_capacity_wait_seconds) == var.max_capacity_wait_seconds
+    error_message = "max_capacity_wait_seconds must be a whole number of at least 0."
+  }
+}
+
+variable "runtime_includes_waiting" {
+  description = "Whether max_runtime_seconds counts from the first node's start, and so the waiting for the others too. For probes, whose highest cost is promised."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "max_silence_seconds" {
+  description = "How long the job may show no sign of life, which is a line of output or a new file on any node, before it is started again; the second time without a new checkpoint, the run is given up. Null: three checkpoint intervals, at least half an hour."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.max_silence_seconds == null ? true : var.max_silence_seconds >= 60
+    error_message = "max_silence_seconds must be at least 60, or null."
+  }
+}
+
 variable "max_failures" {
-  description = "After this many failures in a row, with all nodes there and no new checkpoint, the run is given up."
+  description = "After this many failures of the job or of a node's agent in a row, with all nodes there and no new checkpoint, the run is given up. So it is after this many unfit nodes."
   type        = number
   default     = 5
   nullable    = false

@@ -9,7 +9,7 @@ import contextlib
 import errno
 import importlib
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -19,14 +19,19 @@ from planner.errors import ScavError, did_you_mean, printable_lines
 # Each is a module of this folder; beside it the first sentence of its help, so that listing them imports none of them.
 COMMANDS = {
     "init": "Write a commented scav.yaml into DIR (default: here).",
+    "inspect": "Report what the steps of a training script take, without a GPU.",
     "probe": "Measure the training of JOB and append to its measurements.jsonl.",
+    "tune": "Measure JOB where that is worth most, until no probe repays its price.",
+    "measurements": "What was measured of a job: list it, drop some of it, import logs of other tools.",
     "fit": "Fit the models of JOB to its measurements and say how good they are.",
     "predict": "Predict hours and dollars of JOB on a cluster, with 90 % intervals.",
+    "memory": "Say what training JOB holds of a GPU's memory, and what would make it fit.",
     "plan": "Choose a cluster for JOB and write its Terraform workspace.",
-    "simulate": "Simulate the plan in DIR: hours, dollars, losses of spot nodes and missed deadlines.",
+    "simulate": "Simulate the plan in DIR: hours, dollars, lost spot nodes and missed deadlines.",
     "review": "Review the cost of the plan in DIR.",
     "check": "Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.",
     "policy": "Say whether DIR's cluster should run on spot or on-demand nodes now.",
+    "spot": "What can be known of spot capacity without renting any.",
     "adopt": "Finish an apply in DIR during which Terraform was killed.",
     "catalog": "GPU machines, their prices and where the numbers come from.",
     "schema": "Print the JSON Schema of a file that scav reads or writes.",
@@ -67,7 +72,7 @@ class ScavGroup(click.Group):
             _say(f"Error: {printable_lines(str(error))}")
             ctx.exit(error.exit_code)
         except BrokenPipeError:  # whoever read our output has seen enough: `| head`
-            _give_up_stdout()
+            _give_up(sys.stdout)
             ctx.exit(0)
         except KeyboardInterrupt:
             _say("Interrupted")
@@ -79,14 +84,16 @@ _OUTPUT_ERRORS = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT}
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody can read it; the exit code still says it
+    try:
         click.echo(line, err=True)
+    except OSError:  # nobody can read it; the exit code still says it
+        _give_up(sys.stderr)
 
 
-def _give_up_stdout() -> None:
-    """What is left in its buffer would fail again at the end, with a traceback."""
+def _give_up(stream: TextIO) -> None:
+    """What is left in its buffer would fail again at the end, with a traceback and another exit code."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stdout.close()
+        stream.close()
 
 
 # A fixed width: help reads the same in every terminal, in a pipe and in docs/commands.md.
@@ -111,5 +118,5 @@ def main() -> None:
         if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
             raise
         _say(f"Error: cannot write the output: {(error.strerror or str(error)).lower()}")
-        _give_up_stdout()
+        _give_up(sys.stdout)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The question before anything that spends."""
+"""The question before anything that spends or removes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from planner.errors import ScavError
 
 
 def confirm_spending(what: str, max_usd: float, *, yes: bool) -> None:
-    """Shows the most it can cost and asks; without a terminal and without --yes it refuses."""
+    """Shows the most it can cost, and asks."""
     from planner.units import format_usd
 
-    sentence = f"{what} It can cost at most {format_usd(max_usd)}."
+    confirm(f"{what} It can cost at most {format_usd(max_usd)}.", yes=yes)
+
+
+def confirm(sentence: str, *, yes: bool) -> None:
+    """Without a terminal and without --yes it refuses."""
     if yes:
         click.echo(sentence, err=True)
     elif not sys.stdin.isatty():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +39,22 @@ def load_inputs(
 
 def duration(option: str, text: str) -> float:
     """In hours, from an option."""
-    from planner.errors import InputError
     from planner.units import parse_hours
 
+    return _parsed(parse_hours, option, text)
+
+
+def dollars(option: str, text: str) -> float:
+    from planner.units import parse_usd
+
+    return _parsed(parse_usd, option, text)
+
+
+def _parsed(parse: Callable[[object], float], option: str, text: str) -> float:
+    from planner.errors import InputError
+
     try:
-        return parse_hours(text)
+        return parse(text)
     except ValueError as error:
         raise InputError(str(error), key=option) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import click
@@ -24,9 +25,58 @@ spot_history_option = click.option(
     "--spot-history",
     type=click.Path(path_type=Path),
     envvar="SCAV_SPOT_HISTORY",
-    help="Folder with recordings of spot capacity, named g5.xlarge@use1-az4.json; without it AWS's classes speak.",
+    help="Folder with recordings of spot capacity, as g5.xlarge@use1-az4.json. [default: spot-history beside the job]",
 )
 spot_history_age_option = click.option(
     "--spot-history-age", help="How long before the run they end, 3d: the older, the less they say."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Also show the evidence, and what is assumed of losing spot nodes."
+)
+
+
+def refuse_options_of_other_places(places_of_option: Mapping[str, Collection[str]], place: str) -> None:
+    """Of the running command: an option that has no meaning there would be ignored without a word."""
+    from planner.errors import InputError
+
+    context = click.get_current_context()
+    for name, places in places_of_option.items():
+        if place not in places and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
+            raise InputError(f"has no meaning with --on {place}, only with --on {' or '.join(places)}", key=option)
+
+
+class ScriptCommand(click.Command):
+    """What follows `--` is a script and its arguments, whatever of our own arguments was left out before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:end])
+        ctx.params["script"] = (*ctx.params["script"], *args[end + 1 :])
+        if (job := str(ctx.params.get("job", ""))).endswith(".py"):
+            raise click.UsageError(f"{job} is a script and no job: write {ctx.command_path} -- {job}", ctx)
+        return left
+
+
+def inspection_options(function: Callable[..., None]) -> Callable[..., None]:
+    """How the first steps of a script are run."""
+    options = (
+        click.option(
+            "--gpu-batch",
+            type=click.IntRange(1, 2**24),
+            help="Hand this batch over, by placeholders, SCAV_GPU_BATCH or adapters. [default: the script's own]",
+        ),
+        click.option(
+            "--samples-per-step",
+            type=click.IntRange(1, 2**24),
+            help="Where samples cannot be counted: those of one process in one optimizer step.",
+        ),
+        click.option(
+            "--max-duration", default="10min", show_default=True, help="Report what was found by then and end it."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function

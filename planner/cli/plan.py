@@ -16,6 +16,7 @@ from planner.cli.options import (
     json_option,
     spot_history_age_option,
     spot_history_option,
+    verbose_option,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ if TYPE_CHECKING:
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit 5 when --out does not follow from its inputs.")
 @json_option
-@click.option("--plot", is_flag=True, help="Draw hours against dollars of the Pareto front.")
+@verbose_option
+@click.option("--plot", is_flag=True, help="Draw hours against dollars, and name the points.")
 def command(
     job: Path,
     out: Path,
@@ -73,6 +75,7 @@ def command(
     frozen: bool,
     check: bool,
     as_json: bool,
+    verbose: bool,
     plot: bool,
     policy: str,
     hourly_budget: str | None,
@@ -84,6 +87,7 @@ def command(
     """
     from planner.outside import assets, store, workspace_files
     from planner.outside.render import MODULE, WORKSPACE, render_workspace
+    from planner.outside.source import load_source
     from planner.plan import format_plan
     from planner.search import take_survey
 
@@ -109,10 +113,12 @@ def command(
     survey = take_survey(inputs)
     warn(survey.models.warnings)
     plan = _planned(inputs, survey, hourly_usd)
+    job_file = inputs.job_file
     files = render_workspace(
         plan,
         templates=assets.load_templates(WORKSPACE),
         module=assets.load_module(MODULE),
+        source=load_source(Path(job_file.file).parent / job_file.job.run.source) if job_file.job.run.source else None,
     )
     if check:
         _check(out, workspace_files.stale_files(out, files))
@@ -122,7 +128,8 @@ def command(
     if as_json:
         click.echo(format_plan(plan), nl=False)
     else:
-        _show(plan, out, len(files) + 1, plot)  # with the list of them
+        _show(plan, verbose=verbose, plot=plot)
+        _next_steps(plan, out, len(files) + 1)  # with the list of them
 
 
 def _planned(inputs: PlanInputs, survey: Survey, hourly_usd: float | None) -> Plan:
@@ -182,16 +189,26 @@ def _left_alone(files: list[str]) -> list[str]:
     ]
 
 
-def _show(plan: Plan, out: Path, file_count: int, plot: bool) -> None:
-    from planner.plan import plan_text, questions_left
+def _show(plan: Plan, *, verbose: bool, plot: bool) -> None:
+    from planner.cli.screen import screen, show
+    from planner.plan import plan_page
 
-    click.echo(plan_text(plan))
+    show(plan_page(plan, verbose=verbose))
     if plot:
         from planner.cli.pareto_plot import pareto_plot
 
-        click.echo(pareto_plot(plan))
-    questions = questions_left(plan)
-    if questions:
-        click.echo(f"Before apply, set in scav.yaml: {', '.join(questions)} (Terraform asks for what is missing)")
+        click.echo()
+        click.echo(pareto_plot(plan, screen().width), nl=False)
+
+
+def _next_steps(plan: Plan, out: Path, file_count: int) -> None:
+    from planner.cli.screen import show
+    from planner.plan import questions_left
+
+    click.echo()
+    for question in questions_left(plan):
+        show(f"Before apply, set in scav.yaml {question}")
     terraform = f"terraform {shlex.quote(f'-chdir={out}')}"
-    click.echo(f"Wrote {out}/ ({file_count} files). Next: {terraform} init && {terraform} plan")
+    click.echo(f"Wrote {out}/ ({file_count} files). Next:")
+    click.echo(f"  {terraform} init")
+    click.echo(f"  {terraform} plan")

@@ -32,6 +32,12 @@ MOST_NODES = 1024  # as in the job file
 @click.option("--gpu-batch", help="Samples per GPU and micro-step. [default: what suits the objective best]")
 @click.option("--global-batch", help="Samples per step on all GPUs; for --sweep batch a range: 256..4096.")
 @click.option(
+    "--strategy",
+    metavar="SHARDING[,KEY=N…]",
+    help="How a transformer is spread: ddp, zero1, zero2, fsdp or hsdp, and tensor_parallel=2, pipeline=2, "
+    "recompute=full. [default: what suits the objective best]",
+)
+@click.option(
     "--spot/--on-demand",
     default=None,
     help="Spot nodes have one on-demand node among several. [default: as planned, or on-demand]",
@@ -105,7 +111,7 @@ def _request(
 ) -> ForecastRequest:
     """The options as numbers."""
     from planner.errors import InputError
-    from planner.inputs import LARGEST_BATCH
+    from planner.inputs import LARGEST_BATCH, parse_strategy
     from planner.plan import Named, forecast_request
 
     gpu_batch = _counts("--gpu-batch", options["gpu_batch"], LARGEST_BATCH, swept=False)
@@ -117,6 +123,7 @@ def _request(
         gpu_batch=gpu_batch.low if gpu_batch else None,
         global_batch=_counts("--global-batch", options["global_batch"], LARGEST_BATCH, swept=sweep == "batch"),
         spot=None if options["spot"] is None else bool(options["spot"]),
+        strategy=None if options["strategy"] is None else parse_strategy(str(options["strategy"])),
     )
     return forecast_request(inputs, survey, named, sweep=sweep)
 

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planner.cli.options import ScriptCommand, refuse_options_of_other_places
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from planner.inputs import ParallelStrategy
 
 # Options that mean something in some places only; elsewhere they would be ignored without a word.
 _PLACES_OF_OPTION = {
     "workers": ("local",),
+    "strategy": ("local", "container"),
     "nodes": ("container", "aws"),
     "image": ("container",),
     "base": ("container",),
     "writes_steps": ("local", "container"),
     "samples_per_step": ("local", "container"),
+    "checkpoint": ("local", "container"),
     "instance_types": ("aws",),
     "spot": ("aws",),
     "max_cost": ("aws",),
@@ -28,7 +32,7 @@ _NODES = {"container": (1, 2), "aws": (1, 2, 4)}
 _MAX_DURATION = "10min"
 
 
-@click.command("probe", context_settings={"ignore_unknown_options": False})
+@click.command("probe", cls=ScriptCommand)
 @click.argument("job", type=click.Path(path_type=Path), default=".", required=False)
 @click.argument("script", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -53,6 +57,12 @@ _MAX_DURATION = "10min"
     type=click.IntRange(1, 64),
     help="Containers or machines to spread the job over; repeatable. [default: 1, 2; on aws also 4]",
 )
+@click.option(
+    "--strategy",
+    metavar="SHARDING[,…]",
+    help="How the script is to spread its model: ddp, zero1, zero2, fsdp or hsdp, and tensor_parallel=2, "
+    "recompute=full. [default: as it likes, or else ddp]",
+)
 @click.option("--image", help="A container image built from probes/Containerfile, instead of building one.")
 @click.option("--base", help="The image to build on, instead of a deep learning container of AWS.")
 @click.option("--writes-steps", is_flag=True, help="For any program: it writes its step times to SCAV_PROBE_STEPS.")
@@ -60,6 +70,12 @@ _MAX_DURATION = "10min"
     "--samples-per-step",
     metavar="N|asked",
     help="Where samples cannot be counted: the script's own per process and optimizer step, or as many as asked for.",
+)
+@click.option(
+    "--from-checkpoint",
+    "checkpoint",
+    type=click.Path(path_type=Path),
+    help="Measure the gradient noise at the parameters in this file of the script's, later in training.",
 )
 @click.option(
     "--instance-type",
@@ -81,6 +97,7 @@ _MAX_DURATION = "10min"
 )
 @click.option("--profile", help="On aws: AWS profile.")
 @click.option("--cleanup", is_flag=True, help="Only destroy what earlier probes of JOB left running on AWS.")
+@click.option("--force", is_flag=True, help="Measure again what was measured before; both then count.")
 @click.option("--dry-run", is_flag=True, help="Only print the probes that would be run, on aws with price and time.")
 @click.option("-y", "--yes", is_flag=True, help="On aws: do not ask before spending.")
 def command(
@@ -89,10 +106,12 @@ def command(
     place: str,
     workers: tuple[int, ...],
     nodes: tuple[int, ...],
+    strategy: str | None,
     image: str | None,
     base: str | None,
     writes_steps: bool,
     samples_per_step: str | None,
+    checkpoint: Path | None,
     instance_types: tuple[str, ...],
     spot: bool,
     max_cost: str,
@@ -100,6 +119,7 @@ def command(
     patience: str,
     profile: str | None,
     cleanup: bool,
+    force: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -107,34 +127,31 @@ def command(
 
     The script is run.command of the job file, or what follows `--`: scav probe my-job -- train.py --batch {gpu_batch}.
     It is run unchanged under torchrun and gets its batch size by placeholders in the command ({gpu_batch},
-    {accumulation_steps}, {global_batch}, {lr_scale}) or from SCAV_GPU_BATCH. Its samples are counted: a script that
-    trains with another batch is refused. It is ended when enough steps were measured; what was measured before is not
-    repeated.
+    {accumulation_steps}, {global_batch}, {lr_scale}) or from SCAV_GPU_BATCH; Hugging Face's Trainer, Accelerate and
+    Lightning get it without either. --strategy reaches it as SCAV_STRATEGY, or by {strategy}, {tensor_parallel},
+    {pipeline} and {recompute}. Its samples are counted: a script that trains with another batch is refused. It is
+    ended when enough steps were measured; what was measured before, with the same script, arguments and software, is
+    not repeated. One probe runs on a machine at a time.
 
     On aws nothing is rented before its price was shown and agreed to, and every cluster is destroyed when it is done,
     fails or is interrupted; what a killed scav left behind, the next `scav probe` destroys first.
     """
+    from planner.cli.inputs import dollars, duration
     from planner.cli.probe_aws import AwsOptions, clean_up, list_leftovers, probe_on_aws
     from planner.cli.probe_here import HereOptions, probe_here
-    from planner.errors import InputError
+    from planner.inputs import parse_strategy
     from planner.outside import store
-    from planner.units import parse_hours, parse_usd
+    from planner.units import counted
 
-    _refuse_options_of_other_places(place)
-
-    def parsed(parse: Callable[[object], float], key: str, value: str) -> float:
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise InputError(str(error), key=key) from None
-
-    longest_seconds = 3600 * parsed(parse_hours, "--max-duration", max_duration or _MAX_DURATION)
+    refuse_options_of_other_places(_PLACES_OF_OPTION, place)
+    asked = parse_strategy(strategy) if strategy is not None else None
+    longest_seconds = 3600 * duration("--max-duration", max_duration or _MAX_DURATION)
     folder = Path(store.load_job(job, {}).file).parent
     if dry_run:
         for leftover in list_leftovers(folder):
             click.echo(f"{leftover} would be destroyed: an earlier probe left it behind")
     elif (cleaned := clean_up(folder, profile)) or cleanup:
-        click.echo(f"{cleaned} clusters of earlier probes destroyed", err=True)
+        click.echo(f"{counted(cleaned, 'cluster')} of earlier probes destroyed", err=True)
     if cleanup:
         return
     if place == "aws":
@@ -145,10 +162,11 @@ def command(
                 nodes=nodes or _NODES[place],
                 instance_types=instance_types,
                 spot=spot,
-                max_usd=parsed(parse_usd, "--max-cost", max_cost),
+                max_usd=dollars("--max-cost", max_cost),
                 longest_seconds=longest_seconds if max_duration else None,
-                patience_seconds=3600 * parsed(parse_hours, "--patience", patience),
+                patience_seconds=3600 * duration("--patience", patience),
                 profile=profile,
+                force=force,
                 dry_run=dry_run,
                 yes=yes,
             ),
@@ -160,21 +178,44 @@ def command(
                 in_containers=place == "container",
                 command=script,
                 writes_steps=writes_steps,
-                counts=workers if place == "local" else nodes or _NODES[place],
+                counts=_workers(workers, asked) if place == "local" else nodes or _NODES[place],
+                strategy=asked,
                 image=image,
                 base=base,
                 samples_per_step=samples_per_step,
+                checkpoint=checkpoint,
                 longest_seconds=longest_seconds,
+                force=force,
                 dry_run=dry_run,
             ),
         )
+    if not dry_run:
+        _remember(job, script)
 
 
-def _refuse_options_of_other_places(place: str) -> None:
-    from planner.errors import InputError
+def _workers(counts: tuple[int, ...], strategy: ParallelStrategy | None) -> tuple[int, ...]:
+    """Unless they are named, one and two groups that hold a model together."""
+    from planner.probing import workers_of_a_model
 
-    context = click.get_current_context()
-    for name, places in _PLACES_OF_OPTION.items():
-        if place not in places and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
-            raise InputError(f"has no meaning with --on {place}, only with --on {' or '.join(places)}", key=option)
+    is_named = click.get_current_context().get_parameter_source("workers") is not click.core.ParameterSource.DEFAULT
+    return counts if is_named else tuple(workers_of_a_model(strategy) * count for count in counts)
+
+
+def _remember(job: Path, script: tuple[str, ...]) -> None:
+    """A command with placeholders that was measured: a plan hands over its batch by the same line."""
+    from planner.inputs import with_command, written_command
+    from planner.outside import store
+    from planner.outside.runners import hold_batch
+
+    if not hold_batch(script):
+        return
+    job_file = store.load_job(job, {})
+    if job_file.job.run.command == script:
+        return
+    changed = with_command(store.load_text(Path(job_file.file)), script)
+    if changed is None:
+        line = f"{job_file.file}: run.command is another; for plans to use the line that was measured, write"
+        click.echo(f"{line} {written_command(script)}", err=True)
+        return
+    store.write_text_atomically(Path(job_file.file), changed)
+    click.echo(f"Wrote the command to {job_file.file} (run.command), for plans and further probes.", err=True)

@@ -11,12 +11,12 @@ import click
 
 from planner.cli.confirm import confirm_spending
 from planner.cli.inputs import load_inputs
-from planner.cli.probe_table import probe_table
+from planner.cli.probe_table import adapter_note, probe_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner.inputs import Measurement, PlanInputs
+    from planner.inputs import Measurement, PlanInputs, Ran
     from planner.outside.runners import ClusterRunner, Identity
     from planner.probing import ProbeCluster
 
@@ -32,6 +32,7 @@ class AwsOptions(NamedTuple):
     longest_seconds: float | None
     patience_seconds: float
     profile: str | None
+    force: bool
     dry_run: bool
     yes: bool
 
@@ -39,6 +40,8 @@ class AwsOptions(NamedTuple):
 def probe_on_aws(job: Path, options: AwsOptions) -> None:
     from planner.errors import InputError, ScavError
     from planner.inputs import placeholder_fault
+    from planner.outside import store
+    from planner.outside.what_ran import ran_in_image
     from planner.probing import missing_answers, probe_clusters, refuse_too_small_a_cap, still_to_measure
     from planner.search import take_survey
     from planner.units import counted
@@ -56,24 +59,29 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
     )
     if not clusters:
         raise ScavError("no instance type of the catalogue can be probed for this job: scav plan may say why")
-    to_do = still_to_measure(clusters, inputs.measurements)
-    _say(f"{counted(len(clusters), 'cluster')} on aws, {len(clusters) - len(to_do)} measured before")
+    command = options.command or inputs.job_file.job.run.command
+    ran = ran_in_image(command, inputs.job_file.job.run.image)
+    file = Path(inputs.job_file.file).parent / store.MEASUREMENTS_FILE
+    known = [] if options.force else ran.known(store.load_measurements(file)[0].rows)
+    to_do = still_to_measure(clusters, known)
+    say(f"{counted(len(clusters), 'cluster')} on aws, {len(clusters) - len(to_do)} measured before")
     if not to_do:
+        if ran.key is not None and not options.dry_run:
+            store.move_to_the_end(file, ran.key)
         return
     click.echo("\n".join(_price_table(to_do)), err=not options.dry_run)
     if options.dry_run:
         click.echo(_cap_in_words(to_do, options.max_usd))
         return
     refuse_too_small_a_cap(to_do, options.max_usd)
-    command = options.command or inputs.job_file.job.run.command
     if missing := missing_answers(inputs.job_file.job, command):
         raise InputError(f"set {', '.join(missing)} to probe on AWS", file=inputs.job_file.file)
-    _check_access(options.profile, to_do[0].region)
+    check_access(options.profile, to_do[0].region)
     most = min(options.max_usd, sum(cluster.max_usd for cluster in to_do))
     confirm_spending(
         f"Rents up to {counted(len(to_do), 'cluster')}, one after the other, and destroys each.", most, yes=options.yes
     )
-    _measure_all(inputs, to_do, command, options)
+    _measure_all(inputs, to_do, command, ran, options)
 
 
 def clean_up(folder: Path, profile: str | None) -> int:
@@ -83,8 +91,8 @@ def clean_up(folder: Path, profile: str | None) -> int:
     probes = folder / PROBES_FOLDER
     if not leftovers(probes):
         return 0
-    notebook = _Notebook(folder)
-    with probing(probes), _runner(profile, notebook, patience_seconds=0.0) as runner:
+    notebook = Notebook(folder)
+    with probing(probes), open_runner(profile, notebook, patience_seconds=0.0) as runner:
         found = leftovers(probes)
         for workspace in found:
             runner.collect_and_destroy(workspace)
@@ -98,17 +106,17 @@ def list_leftovers(folder: Path) -> list[str]:
     return [str(path) for path in leftovers(folder / PROBES_FOLDER)]
 
 
-def _check_access(profile: str | None, region: str) -> None:
+def check_access(profile: str | None, region: str) -> None:
     """Credentials that work and a Terraform, or one line before anything is created."""
     from planner.outside import aws
     from planner.outside.terraform import find_executable
 
     find_executable()
-    _say(f"AWS account {aws.fetch_account(aws.open_session(profile), region)}, {region}")
+    say(f"AWS account {aws.fetch_account(aws.open_session(profile), region)}, {region}")
 
 
 @contextlib.contextmanager
-def _runner(profile: str | None, notebook: _Notebook, *, patience_seconds: float) -> Iterator[ClusterRunner]:
+def open_runner(profile: str | None, notebook: Notebook, *, patience_seconds: float) -> Iterator[ClusterRunner]:
     from planner.outside.aws import Access
     from planner.outside.runners import ClusterRunner, Interrupts
 
@@ -116,7 +124,7 @@ def _runner(profile: str | None, notebook: _Notebook, *, patience_seconds: float
         yield ClusterRunner(
             access=Access.of_profile(profile, os.environ),
             interrupts=interrupts,
-            say=_say,
+            say=say,
             keep=notebook.add,
             first_report_seconds=patience_seconds,
             poll_seconds=_poll_seconds(),
@@ -132,11 +140,11 @@ def _poll_seconds() -> float:
         raise InputError("not a number of seconds", key="SCAV_POLL_SECONDS") from None
 
 
-class _Notebook:
+class Notebook:
     """Measurements go to the file as they come; their cluster's cost is shared out among them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, repeats: bool = False) -> None:
+        self.folder, self.repeats = folder, repeats  # of what is known already
         self.added: list[Measurement] = []
 
     def add(self, rows: Sequence[Measurement], usd: float) -> None:
@@ -144,14 +152,20 @@ class _Notebook:
         from planner.probing import not_in
 
         file = self.folder / store.MEASUREMENTS_FILE
-        for row in not_in(store.load_measurements(file)[0].rows, rows):
+        for row in rows if self.repeats else not_in(store.load_measurements(file)[0].rows, rows):
             priced = row.model_copy(update={"probe_usd": round(usd / len(rows), 6)} if usd else {})
             store.append_line(file, priced.model_dump_json(exclude_defaults=True))
             self.added.append(priced)
 
+    def knows_noise(self) -> bool:
+        """From one cluster: it belongs to the job, and the next one would train it to another state."""
+        from planner.inputs import measured_noise
+
+        return measured_noise(self.added) is not None
+
 
 def _measure_all(
-    inputs: PlanInputs, clusters: Sequence[ProbeCluster], command: tuple[str, ...], options: AwsOptions
+    inputs: PlanInputs, clusters: Sequence[ProbeCluster], command: tuple[str, ...], ran: Ran, options: AwsOptions
 ) -> None:
     """Cheapest first, as long as the next one's maximum is within what is left."""
     from planner.errors import ScavError
@@ -159,38 +173,42 @@ def _measure_all(
     from planner.units import counted, format_usd
 
     folder = Path(inputs.job_file.file).parent
-    notebook, spent = _Notebook(folder), 0.0
+    notebook, spent = Notebook(folder, repeats=options.force), 0.0
     skipped: list[str] = []
     with (
         probing(folder / PROBES_FOLDER),
-        _runner(options.profile, notebook, patience_seconds=options.patience_seconds) as runner,
+        open_runner(options.profile, notebook, patience_seconds=options.patience_seconds) as runner,
     ):
         for cluster in clusters:
             if spent + cluster.max_usd > options.max_usd:
                 skipped.append(f"{cluster.name}: could exceed --max-cost")
                 continue
-            outcome = runner.run(
-                cluster, *_workspace(inputs, cluster, command, folder / PROBES_FOLDER), options.max_usd - spent
+            noise_is_known = inputs.measured_noise is not None or notebook.knows_noise()
+            workspace = probe_workspace(
+                inputs, cluster, command, ran, folder / PROBES_FOLDER, measure_noise=not noise_is_known
             )
+            outcome = runner.run(cluster, *workspace, options.max_usd - spent)
             spent += outcome.usd
-            _say(f"{cluster.name}: destroyed; cost at most {format_usd(outcome.usd)}")
+            say(f"{cluster.name}: destroyed; cost at most {format_usd(outcome.usd)}")
             if isinstance(outcome.failure, NoCapacity):
                 skipped.append(f"{cluster.name}: {outcome.failure}")
             elif outcome.failure is not None:
                 raise outcome.failure
             runner.interrupts.raise_if_received()
     for reason in skipped:
-        _say(f"Not measured: {reason}")
+        say(f"Not measured: {reason}")
     if not notebook.added:
         raise ScavError("nothing was measured")
     click.echo("\n".join(probe_table(notebook.added)))
     cost = format_usd(spent)
     added = counted(len(notebook.added), "measurement")
     click.echo(f"\n{added} added for at most {cost}; everything is destroyed.")
+    if note := adapter_note(notebook.added):
+        click.echo(note, err=True)
 
 
-def _workspace(
-    inputs: PlanInputs, cluster: ProbeCluster, command: tuple[str, ...], probes: Path
+def probe_workspace(
+    inputs: PlanInputs, cluster: ProbeCluster, command: tuple[str, ...], ran: Ran, probes: Path, *, measure_noise: bool
 ) -> tuple[Path, dict[str, str], Identity]:
     import secrets
 
@@ -203,11 +221,14 @@ def _workspace(
     run_id = f"{job.name}-{secrets.token_hex(3)}"  # two people may probe the same job in one account
     instance_type = inputs.catalog.instance_type_by_name[cluster.instance_type]
     files = render_probe(
-        probe_variables(job, cluster, instance_type, command, run_id),
+        probe_variables(job, cluster, instance_type, command, run_id, measure_noise=measure_noise),
         templates=assets.load_templates(PROBE_WORKSPACE),
         module=assets.load_module(MODULE),
     )
-    return probes / run_id, files, Identity(instance_type.name, cluster.region, cluster.precision, job.run.image)
+    identity = Identity(
+        instance_type.name, cluster.region, cluster.precision, job.run.image, run_key=ran.key, run_command=ran.command
+    )
+    return probes / run_id, files, identity
 
 
 def _price_table(clusters: Sequence[ProbeCluster]) -> list[str]:
@@ -239,6 +260,6 @@ def _cap_in_words(clusters: Sequence[ProbeCluster], max_usd: float) -> str:
     return f"Within --max-cost {format_usd(max_usd)}: {allowed} of {len(clusters)}, as far as the others leave enough."
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads any more: no reason to leave a cluster running
         click.echo(line, err=True)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from planner.cli.probe_table import probe_table
+from planner.cli.inputs import warn
+from planner.cli.probe_table import adapter_note, probe_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner.inputs import Measurement
-    from planner.outside.runners import ContainerRunner, Interrupts, LocalRunner, Script
+    from planner.inputs import JobFile, Measurement, ParallelStrategy
+    from planner.outside.runners import ContainerRunner, Interrupts, LocalRunner, NoiseState, Script
     from planner.probing import Probe
 
 
@@ -27,52 +28,143 @@ class HereOptions(NamedTuple):
     image: str | None
     base: str | None
     samples_per_step: str | None  # a number, or `asked`
+    strategy: ParallelStrategy | None
+    checkpoint: Path | None  # to measure the noise at, instead of what the first probe comes to
     longest_seconds: float
+    force: bool
     dry_run: bool
 
 
 def probe_here(job: Path, options: HereOptions) -> None:
     from planner.errors import InputError
+    from planner.inputs import LOCAL, measured_noise
     from planner.outside import store
-    from planner.outside.runners import Interrupts, Script
-    from planner.probing import LOCAL, at_one_batch, container_probes, local_probes, missing
+    from planner.outside.runners import Interrupts, noise_state, only_probe_here
+    from planner.probing import at_one_batch, container_probes, local_probes
     from planner.units import counted
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
-    file = folder / store.MEASUREMENTS_FILE
-    known, _ = store.load_measurements(file)
-    command = options.command or job_file.job.run.command
-    script = Script(
-        folder=folder,
-        command=command,
-        writes_steps=options.writes_steps,
-        samples_are_stated=options.samples_per_step is not None,
-    ).checked()
+    script = script_of(job_file, options)
     if options.writes_steps and options.in_containers and max(options.counts) > 1:
         raise InputError("measures a program on one node: add --nodes 1", key="--writes-steps")
+    if options.writes_steps and options.checkpoint is not None:
+        raise InputError("has no meaning with --writes-steps, which measures no noise", key="--from-checkpoint")
     make = container_probes if options.in_containers else local_probes
-    probes = make(job_file.job, options.counts)
+    probes = make(job_file.job, _divisible(options), options.strategy)
     own_batch = _own_batch(options.samples_per_step)
     if own_batch is not None:
         probes = at_one_batch(probes, own_batch)
-    to_do = missing(probes, known.rows)
-    place = "container" if options.in_containers else "local"
-    click.echo(f"{counted(len(probes), 'probe')} on {place}, {len(probes) - len(to_do)} measured before", err=True)
+    notebook = Notebook(folder, script, options)
     if options.dry_run:
-        click.echo("\n".join(shown(probe) for probe in to_do))
+        click.echo("\n".join(shown(probe) for probe in notebook.missing(probes)))
         return
-    rows = [*known.rows]
-    if to_do:
-        reference = job_file.job.workload.target.reference_batch
-        with Interrupts() as interrupts:
-            runner = _runner(script, options, interrupts)
-            for measurement in _measured(runner, to_do, known.rows, reference, search=own_batch is None):
-                store.append_line(file, measurement.model_dump_json(exclude_defaults=True))
-                rows.append(measurement)
-            interrupts.raise_if_received()
-    click.echo("\n".join(probe_table([row for row in rows if row.instance_type == LOCAL])))
-    click.echo(f"\n{file} has {counted(len(rows), 'measurement')}.")
+    reference = job_file.job.workload.target.reference_batch
+    with (
+        Interrupts() as interrupts,
+        only_probe_here(job_file.job.name, folder) as mark,
+        noise_state(options.checkpoint) as state,
+    ):
+        runner = open_runner(script, options, interrupts, mark, state)
+        notebook.is_run_in(runner.image_digest)
+        to_do = notebook.missing(probes)
+        tried = [] if notebook.measures_all else notebook.known
+        for row in measured(runner, to_do, tried, reference, search=own_batch is None):
+            notebook.add(row)
+        if not to_do:
+            notebook.count_as_newest()
+        interrupts.raise_if_received()
+    click.echo("\n".join(probe_table([row for row in notebook.known if row.instance_type == LOCAL])))
+    click.echo(f"\n{notebook.file} has {counted(len(notebook.rows), 'measurement')}.")
+    if noise := measured_noise(notebook.known):
+        click.echo(f"Gradient noise scale: {noise}.")
+        warn([*several_states(notebook.added), *noise.warnings])
+    if note := adapter_note(notebook.added):
+        click.echo(note, err=True)
+
+
+def script_of(job_file: JobFile, options: HereOptions) -> Script:
+    """What the command line names, else the job file."""
+    from planner.outside.runners import Script
+
+    return Script(
+        folder=Path(job_file.file).parent,
+        command=options.command or job_file.job.run.command,
+        writes_steps=options.writes_steps,
+        samples_are_stated=options.samples_per_step is not None,
+    ).checked()
+
+
+def several_states(rows: Sequence[Measurement]) -> list[str]:
+    """All probes of a sweep should have measured the noise at the same parameters."""
+    count = len({row.noise.state for row in rows if row.noise is not None})
+    reason = "its parameters have other names or shapes, or there was no room on the disk to save them"
+    return [f"the model came to {count} states, at which the noise was measured: {reason}"] if count > 1 else []
+
+
+def _divisible(options: HereOptions) -> tuple[int, ...]:
+    """The counts of workers, all of which can be groups that hold one model."""
+    from planner.errors import InputError
+    from planner.probing import workers_of_a_model
+
+    group = workers_of_a_model(options.strategy)
+    if group > 1 and options.in_containers:
+        raise InputError("has one worker per container, and layers are cut within a node: --on local", key="--strategy")
+    for count in options.counts:
+        if count % group:
+            raise InputError(f"{count} cannot be groups of {group} that hold one model together", key="--workers")
+    return options.counts
+
+
+class Notebook:
+    """The job's measurements: those of the run that is probed now, and the others."""
+
+    def __init__(self, folder: Path, script: Script, options: HereOptions) -> None:
+        from planner.outside import store
+
+        self.file, self.script = folder / store.MEASUREMENTS_FILE, script
+        # A state of the training that is given was not measured before, whatever else was.
+        self.measures_all = options.force or options.checkpoint is not None
+        self.place = "container" if options.in_containers else "local"
+        self.rows = [*store.load_measurements(self.file)[0].rows]
+        self.added: list[Measurement] = []
+        self.is_run_in(None)
+
+    def is_run_in(self, image: str | None) -> None:
+        """Until its image is built, nobody knows the key of what runs in a container."""
+        from planner.outside.what_ran import ran_here
+
+        script = self.script
+        ran = ran_here(script.folder, script.command, in_python=not script.writes_steps, image=image)
+        self.ran = ran._replace(key=None) if self.place == "container" and image is None else ran
+
+    @property
+    def known(self) -> list[Measurement]:
+        return self.ran.known(self.rows)
+
+    def missing(self, probes: Sequence[Probe]) -> list[Probe]:
+        from planner.probing import missing
+        from planner.units import counted
+
+        to_do = [*probes] if self.measures_all else missing(probes, self.known)
+        before = len(probes) - len(to_do)
+        click.echo(f"{counted(len(probes), 'probe')} on {self.place}, {before} measured before", err=True)
+        return to_do
+
+    def add(self, row: Measurement) -> None:
+        from planner.outside import store
+
+        marked = self.ran.mark(row)
+        store.append_line(self.file, marked.model_dump_json(exclude_defaults=True))
+        self.rows.append(marked)
+        self.added.append(marked)
+
+    def count_as_newest(self) -> None:
+        """After a change was taken back: what was measured before it counts again."""
+        from planner.outside import store
+
+        if self.ran.key is not None:
+            store.move_to_the_end(self.file, self.ran.key)
 
 
 def _own_batch(samples_per_step: str | None) -> int | None:
@@ -92,19 +184,29 @@ def _own_batch(samples_per_step: str | None) -> int | None:
     return samples
 
 
-def _runner(script: Script, options: HereOptions, interrupts: Interrupts) -> LocalRunner | ContainerRunner:
+def open_runner(
+    script: Script, options: HereOptions, interrupts: Interrupts, mark: str, state: NoiseState
+) -> LocalRunner | ContainerRunner:
     if not options.in_containers:
         from planner.outside.runners import LocalRunner
 
-        return LocalRunner(script=script, timeout_seconds=options.longest_seconds, interrupts=interrupts)
+        return LocalRunner(
+            script=script,
+            timeout_seconds=options.longest_seconds,
+            interrupts=interrupts,
+            mark=mark,
+            noise_state=state,
+        )
     from planner.outside.runners import ContainerRunner
 
     if options.image is None:
         click.echo("Building the container image (minutes the first time, seconds later)", err=True)
-    return ContainerRunner.prepared(script, options.longest_seconds, interrupts, image=options.image, base=options.base)
+    return ContainerRunner.prepared(
+        script, options.longest_seconds, interrupts, image=options.image, base=options.base, noise_state=state
+    )
 
 
-def _measured(
+def measured(
     runner: LocalRunner | ContainerRunner,
     probes: Sequence[Probe],
     known: Sequence[Measurement],
@@ -135,4 +237,7 @@ def _measured(
 
 
 def shown(probe: Probe) -> str:
-    return f"{probe.nodes} x {probe.gpus_per_node} workers, local batch {probe.gpu_batch}"
+    from planner.inputs import strategy_text
+
+    spread = f", {strategy_text(probe.strategy)}" if probe.strategy else ""
+    return f"{probe.nodes} x {probe.gpus_per_node} workers, local batch {probe.gpu_batch}{spread}"

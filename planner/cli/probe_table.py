@@ -11,6 +11,23 @@ if TYPE_CHECKING:
 
 
 def probe_table(rows: Sequence[Measurement]) -> list[str]:
+    """One for each strategy, under its name, where any is named."""
+    from planner.inputs import strategy_text
+
+    strategies = list(dict.fromkeys(row.strategy for row in rows))
+    if strategies in ([], [None]):
+        return _table(rows)
+    return [
+        line
+        for strategy in strategies
+        for line in (
+            f"{'no strategy asked for' if strategy is None else strategy_text(strategy)}:",
+            *_table([row for row in rows if row.strategy == strategy]),
+        )
+    ]
+
+
+def _table(rows: Sequence[Measurement]) -> list[str]:
     from planner.plan import table
 
     heading = ("workers", "batch", "step ms", "p90", "sync", "data", "spread", "noise scale (90 %)")
@@ -28,6 +45,17 @@ def probe_table(rows: Sequence[Measurement]) -> list[str]:
         for row in rows
     ]
     return table([heading, *body], "<>>>>>>>")
+
+
+def adapter_note(rows: Sequence[Measurement]) -> str | None:
+    """What the script must still be told for the run, where no adapter is."""
+    libraries = sorted({row.adapter for row in rows if row.adapter is not None})
+    if not libraries:
+        return None
+    return (
+        f"scav handed the batch to {' and '.join(libraries)} for the probes. So that a run takes the plan's, put "
+        "{gpu_batch} into run.command, read SCAV_GPU_BATCH or use scav_probe's callback (docs/measurements.md)."
+    )
 
 
 def _noise(noise: GradientNoise) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import workspace_argument
+from planner.cli.options import verbose_option, workspace_argument
 
 
 def _finite(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
@@ -36,17 +36,19 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     "--max-possible-usd", type=POSITIVE, callback=_finite, help="Exit 4 when the most it can cost exceeds this."
 )
 @click.option("--against", metavar="DIR", type=click.Path(path_type=Path), help="Show what changed since this plan.")
-def command(workspace: Path, form: str, against: Path | None, **limits: float | None) -> None:
+@verbose_option
+def command(workspace: Path, form: str, against: Path | None, verbose: bool, **limits: float | None) -> None:
     """Review the cost of the plan in DIR.
 
     Prices that moved by more than half since the catalogue that scav brings along are named. Files that are not as scav
     wrote them end it with exit code 5: they may be of another plan.
     """
+    from planner.cli.screen import show
     from planner.errors import GuardrailExceeded
     from planner.outside import store
     from planner.outside.inspection import refuse_edited
     from planner.outside.price_check import check_prices
-    from planner.plan import cost_markdown, exceeded, review_cost, review_text
+    from planner.plan import cost_markdown, exceeded, review_cost, review_page
 
     plan = store.load_plan(workspace)
     refuse_edited(workspace)
@@ -54,7 +56,9 @@ def command(workspace: Path, form: str, against: Path | None, **limits: float | 
     cost = review_cost(plan, **limits, against=other, prices=check_prices(workspace, plan))
     if form == "json":
         click.echo(cost.model_dump_json(indent=2))
+    elif form == "markdown":
+        click.echo(cost_markdown(plan, cost), nl=False)
     else:
-        click.echo(review_text(plan, cost) if form == "text" else cost_markdown(plan, cost), nl=False)
+        show(review_page(plan, cost, verbose=verbose))
     if broken := exceeded(cost):
         raise GuardrailExceeded("; ".join(broken))

@@ -48,7 +48,7 @@ MOST_RUNS = 5_000_000  # a few gigabytes
 def command(
     workspace: Path, runs: int, seed: int, trace_file: Path | None, svg_file: Path | None, as_json: bool
 ) -> None:
-    """Simulate the plan in DIR: hours, dollars, losses of spot nodes and missed deadlines.
+    """Simulate the plan in DIR: hours, dollars, lost spot nodes and missed deadlines.
 
     Beside the plan stand all on-demand, all spot, DeepVM's single anchor and, with a deadline, greedy, uniform
     progress (Can't Be Late) and whoever knows all capacity in advance, as the limit. All meet the same work, prices

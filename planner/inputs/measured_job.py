@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.inputs.job.parse import JobFile
-from planner.inputs.job.schema import Workload
+from planner.inputs.job.workload import Workload
 from planner.inputs.measurements import Measurement, median
 
 SAME_PARAMETERS = 0.01  # a job file rounds them
@@ -20,14 +20,20 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
 
 def with_measured_sizes(job_file: JobFile, rows: Sequence[Measurement]) -> JobFile:
-    """With the bytes of gradient and checkpoint that were measured, where the job file says none."""
+    """With the bytes of gradient and checkpoint, and what loading takes, as measured, where the job file says none."""
     workload = job_file.job.workload
-    own = [row for row in rows if row.precision == workload.precision and _other_model(row, workload) is None]
+    of_model = [row for row in rows if _other_model(row, workload) is None]
+    own = [row for row in of_model if row.precision == workload.precision]
     measured = {
         "gradient_bytes": median([row.gradient_bytes for row in own]),
         "checkpoint_bytes": median([row.checkpoint_bytes for row in own]),
     }
-    found = {key: value for key, value in measured.items() if value is not None and getattr(workload, key) is None}
+    found: dict[str, object] = {
+        key: value for key, value in measured.items() if value is not None and getattr(workload, key) is None
+    }
+    loading = median([row.input_cpu_seconds_per_sample for row in of_model])
+    if workload.input and workload.input.cpu_seconds_per_sample is None and loading is not None:
+        found["input"] = workload.input.model_copy(update={"cpu_seconds_per_sample": loading})
     job = job_file.job.model_copy(update={"workload": workload.model_copy(update=found)})
     return replace(job_file, job=job) if found else job_file
 

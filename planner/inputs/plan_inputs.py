@@ -11,14 +11,19 @@ from pydantic import Field
 
 from planner.contract import Contract
 from planner.inputs.catalog.tables import Catalog
+from planner.inputs.contradictions import contradictions
 from planner.inputs.job.parse import JobFile
 from planner.inputs.measured_job import other_models, software_ages, with_measured_sizes
-from planner.inputs.measurements import Measurement, MeasurementFile, measured_noise_scale, usable
+from planner.inputs.measured_noise import MeasuredNoise, measured_noise
+from planner.inputs.measurements import Measurement, MeasurementFile, usable
+from planner.inputs.observations import Observed
+from planner.inputs.runs import changed_since, of_newest_runs, older_runs
 from planner.inputs.traces import Recording
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 T = TypeVar("T")
-Recordings = Mapping[tuple[str, str], Recording]  # of spot capacity, by instance type and zone ID
+# Of spot capacity, by instance type and zone ID: every tick of it, or what `scav spot record` noted.
+Recordings = Mapping[tuple[str, str], Recording | Observed]
 
 
 class Provenance(Contract):
@@ -41,7 +46,7 @@ class PlanInputs:
     catalog: Catalog
     measurements: tuple[Measurement, ...]
     provenance: Provenance
-    measured_noise: float | None = None
+    measured_noise: MeasuredNoise | None = None
     history: tuple[tuple[Measurement, ...], ...] = ()
     recordings: Recordings = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -70,12 +75,26 @@ def plan_inputs(
     history: Hashed[Sequence[Sequence[Measurement]]],
     recordings: Hashed[Recordings],
     job_sha256: str,
+    script_sha256: str | None = None,
 ) -> PlanInputs:
-    """Measurements of other machines and precisions say nothing about this job; recordings of unknown zones neither."""
+    """Measurements of other machines and precisions say nothing about this job; recordings of unknown zones neither.
+
+    `script_sha256` is of the job's script as it is now, if that is known. Raises InputError where values of the job
+    file cannot all be true.
+    """
     catalog, precision = snapshot.catalog, job_file.job.workload.precision
-    measured = measurements.content.rows
-    known = usable(measured, catalog, precision)
-    doubts = (*known.warnings, *other_models(job_file.job.workload, measured), *_several_versions(known.rows))
+    measured = of_newest_runs(measurements.content.rows)
+    known = usable(measured, catalog, precision, has_shape=job_file.job.workload.transformer is not None)
+    noise = None if job_file.job.workload.convergence.noise_scale else measured_noise(measured)
+    doubts = (
+        *contradictions(job_file),
+        *older_runs(measurements.content.rows),
+        *changed_since(measured, script_sha256=script_sha256, image=job_file.job.run.image),
+        *known.warnings,
+        *other_models(job_file.job.workload, measured),
+        *_several_versions(known.rows),
+        *(noise.warnings if noise else ()),
+    )
     return PlanInputs(
         job_file=with_measured_sizes(job_file, measured),
         catalog=catalog,
@@ -89,8 +108,8 @@ def plan_inputs(
             catalog=snapshot.name,
             catalog_date=catalog.date,
         ),
-        measured_noise=measured_noise_scale(measured),
-        history=tuple(usable(rows, catalog, precision).rows for rows in history.content),
+        measured_noise=noise,
+        history=tuple(usable(of_newest_runs(rows), catalog, precision).rows for rows in history.content),
         recordings=recordings.content,
         warnings=(*measurements.content.warnings, *doubts, *_unknown_zones(recordings.content, catalog)),
     )
@@ -105,7 +124,7 @@ def _unknown_zones(recordings: Recordings, catalog: Catalog) -> list[str]:
     """Instance types and zones that nothing is sold in: probably a zone's name instead of its ID."""
     sold = {(offer.instance_type, zone) for offer in catalog.offers for zone in offer.spot_usd}
     return [
-        f"{recordings[name, zone].trace.place} says nothing: the catalogue has no {name} in zone {zone} "
+        f"{recordings[name, zone].place} says nothing: the catalogue has no {name} in zone {zone} "
         "(zone IDs look like use1-az4)"
         for name, zone in sorted(set(recordings) - sold)
     ]

@@ -81,6 +81,10 @@ class Recording:
     trace: Trace
     age_hours: float = 0.0
 
+    @property
+    def place(self) -> str:
+        return self.trace.place
+
 
 def parse_trace(name: str, document: object, *, file: str | None = None) -> Trace:
     """The format of github.com/skypilot-org/spot-traces: {"metadata": {"gap_seconds"}, "data": [...], "prices": [...]}.

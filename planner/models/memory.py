@@ -26,6 +26,7 @@ import numpy as np
 from planner.columns import Flags, Floats, Ints
 from planner.inputs import Catalog, Gpu, InstanceType, Measurement, Workload, median
 from planner.models.configurations import Configurations
+from planner.units import written_bytes
 
 GIB = 2.0**30
 # CUDA context, NCCL and cuDNN work space; then what the caching allocator loses to fragmentation. Assumed. A measured
@@ -36,6 +37,7 @@ USABLE_SHARE = 0.92
 # mostly alike. A peak repeats within a few percent.
 SCALE_SD, TILT_SD, PEAK_SD = 0.5, 0.25, 0.03
 ABSURD_FACTOR = 100.0  # a peak so far off the job file is of another job, or in another unit
+CONTRADICTED = 2.0  # times the job file's activations, by peaks at several batch sizes: worth telling
 ROBUST = 2.0  # where a peak that contradicts the others begins to lose its say, in standard deviations
 
 
@@ -69,14 +71,22 @@ class MemoryModel:
 
     def fits(self, configurations: Configurations) -> Flags:
         """Row by row; a larger batch never fits where a smaller one does not."""
+        return np.asarray(configurations.gpu_batch <= self.largest(configurations))
+
+    def largest(self, configurations: Configurations) -> Floats:
+        """The largest local batch on the nodes of each row."""
         counts = np.arange(configurations.nodes.max(initial=0) + 1)
         largest = self._largest(configurations.gpu, counts * configurations.instance_type.gpu_count)
-        return np.asarray(configurations.gpu_batch <= largest[configurations.nodes])
+        return np.asarray(largest[configurations.nodes])
 
     def largest_batch(self, instance_type: InstanceType, nodes: int = 1) -> int:
         """The largest local batch that fits; 0 when not even one sample does."""
         gpus = np.array([nodes * instance_type.gpu_count])
         return max(int(self._largest(self.catalog.gpu_of(instance_type), gpus)[0]), 0)
+
+    @property
+    def needs(self) -> str:
+        return f"every GPU holds the whole model, {self.fixed_bytes_ / GIB:,.0f} GiB before activations"
 
     def needed_bytes(self, gpu_batch: int) -> float:
         return self.fixed_bytes_ + gpu_batch * self.bytes_per_sample_
@@ -105,10 +115,18 @@ class MemoryModel:
         if peaks:
             # Repeats of one batch say the same again: their middle counts once.
             middle = [median(peaks[batch]) for batch in sorted(peaks)]
-            self._move(_fitted(self.fixed_bytes_, self.bytes_per_sample_, sorted(peaks), np.array(middle, dtype=float)))
+            factors = _fitted(self.fixed_bytes_, self.bytes_per_sample_, sorted(peaks), np.array(middle, dtype=float))
+            self._move(factors)
+            self._name_contradiction(len(peaks), float(factors[1]))
         short = [_free_bytes(mark.memory_gib) / self.needed_bytes(mark.gpu_batch) for mark in self.too_large_]
         factor = max(short, default=0.0) * (1 + 1e-9)  # what did not fit needs more than was free
         self._move(np.full(2, max(factor, 1.0)))
+
+    def _name_contradiction(self, batch_sizes: int, factor: float) -> None:
+        if batch_sizes > 1 and not 1 / CONTRADICTED <= factor <= CONTRADICTED:
+            said, found = written_bytes(self.bytes_per_sample_ / factor), written_bytes(self.bytes_per_sample_)
+            sentence = f"the job file says {said} of activations per sample, measured peaks say {found}"
+            self.warnings_ = (*self.warnings_, sentence)
 
     def _move(self, factors: Floats) -> None:
         self.fixed_bytes_ *= float(factors[0])

@@ -8,6 +8,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.inputs import Hashed, PlanInputs, Snapshot, plan_inputs
 from planner.outside import store
+from planner.outside.what_ran import script_sha256
 
 
 def load_plan_inputs(
@@ -23,14 +24,23 @@ def load_plan_inputs(
     """`history`: a folder of other jobs. `frozen_to`: the workspace whose catalogue is to be kept."""
     job_file = store.load_job(job, overrides)
     folder = Path(job_file.file).parent
+    measurements = Hashed(*store.load_measurements(folder / store.MEASUREMENTS_FILE))
+    knows_its_script = any(row.script_sha256 for row in measurements.content.rows)
     return plan_inputs(
         job_file,
         _snapshot(catalog_file, folder, frozen_to),
-        Hashed(*store.load_measurements(folder / store.MEASUREMENTS_FILE)),
+        measurements,
         history=Hashed(*store.load_history(history, but=folder)),
-        recordings=Hashed(*store.load_recordings(spot_history, age_hours=spot_history_age_hours)),
+        recordings=Hashed(*store.load_recordings(_recorded(spot_history, folder), age_hours=spot_history_age_hours)),
         job_sha256=store.sha256(job_file.job.model_dump_json()),
+        script_sha256=script_sha256(folder, job_file.job.run.command) if knows_its_script else None,
     )
+
+
+def _recorded(named: Path | None, folder: Path) -> Path | None:
+    """What `scav spot record` wrote beside the job is used unless another folder is named."""
+    beside = folder / store.SPOT_HISTORY_FOLDER
+    return beside if named is None and beside.is_dir() and any(beside.iterdir()) else named
 
 
 def _snapshot(file: Path | None, folder: Path, frozen_to: Path | None) -> Snapshot:

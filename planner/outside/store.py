@@ -26,6 +26,7 @@ from planner.inputs import (
     JobFile,
     Measurement,
     MeasurementFile,
+    Observed,
     Recording,
     Recordings,
     Snapshot,
@@ -34,12 +35,15 @@ from planner.inputs import (
     parse_catalog,
     parse_job,
     parse_measurements,
+    parse_observations,
     parse_trace,
+    with_run_last,
 )
 from planner.outside import assets
 from planner.plan import Plan, parse_plan
 
 JOB_FILE = "scav.yaml"
+SPOT_HISTORY_FOLDER = "spot-history"  # beside the job
 PLAN_FILE = "scav.plan.json"
 MEASUREMENTS_FILE = "measurements.jsonl"
 WRITING = ".scav-writing"  # in a workspace: the files that are not in their places yet
@@ -111,6 +115,15 @@ def load_measurements(path: Path) -> tuple[MeasurementFile, str | None]:
     return parse_measurements(text, file=str(path)), sha256(text)
 
 
+def move_to_the_end(path: Path, run_key: str) -> None:
+    """The rows of a run that something else was measured after, so that they count again; else nothing is written."""
+    if exists(path):
+        text = load_text(path)
+        rows = parse_measurements(text, file=str(path)).rows
+        if (moved := with_run_last(text, rows, run_key)) != text:
+            write_text_atomically(path, moved)
+
+
 def load_history(folder: Path | None, *, but: Path) -> tuple[list[tuple[Measurement, ...]], str | None]:
     """Measurements of other jobs in and below the folder, job by job, with the hash of all their text."""
     if folder is None:
@@ -144,24 +157,48 @@ def _recording_text(file: Path) -> str:
 
 
 def load_recordings(folder: Path | None, *, age_hours: float) -> tuple[Recordings, str | None]:
-    """Recordings of spot capacity, one for an instance type and zone, named `g5.xlarge@use1-az4.json`."""
+    """Recordings of spot capacity, one for an instance type and zone, named `g5.xlarge@use1-az4.json`.
+
+    `.jsonl` is what `scav spot record` wrote.
+    """
     if folder is None:
         return {}, None
     if not _is_folder(folder):
         raise InputError("no such folder", file=str(folder))
-    recordings, texts = {}, []
-    for path in sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")]):
-        instance_type, at, zone = path.name.removesuffix(".gz").removesuffix(".json").partition("@")
+    recordings: dict[tuple[str, str], Recording | Observed] = {}
+    texts = []
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.json.gz"), *folder.glob("*.jsonl")]):
+        bare = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+        instance_type, at, zone = bare.partition("@")
         if not at:
             raise InputError("is named for no instance type and zone ID, as g5.xlarge@use1-az4.json is", file=str(path))
         if (instance_type, zone) in recordings:
-            raise InputError("is there twice, compressed and not", file=str(path))
+            raise InputError("is there twice: keep one of .json, .json.gz and .jsonl", file=str(path))
         text = _recording_text(path)
-        recordings[instance_type, zone] = Recording(_trace(path, text), age_hours)
+        if path.suffix == ".jsonl":
+            recordings[instance_type, zone] = load_observed(path, age_hours=age_hours)
+        else:
+            recordings[instance_type, zone] = Recording(_trace(path, text), age_hours)
         texts.append(path.name + text)
     if not recordings:
         raise InputError("holds no recording such as g5.xlarge@use1-az4.json", file=str(folder))
     return recordings, sha256(f"{age_hours}" + "".join(texts))
+
+
+def load_every_observed(folder: Path) -> dict[tuple[str, str], Observed]:
+    """What `scav spot record` wrote so far; the folder is made if it is not there."""
+    with readable_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for path in sorted(folder.glob("*@*.jsonl")):
+        instance_type, _, zone = path.name.removesuffix(".jsonl").partition("@")
+        found[instance_type, zone] = load_observed(path)
+    return found
+
+
+def load_observed(path: Path, *, age_hours: float = 0.0) -> Observed:
+    now = datetime.datetime.now(datetime.UTC)
+    return parse_observations(load_text(path), file=str(path), now=now, age_hours=age_hours)
 
 
 def load_catalog(file: Path | None, *, beside: Path) -> Snapshot:

@@ -70,10 +70,10 @@ def changed_files(folder: Path) -> list[str]:
 
 
 def foreign_files(folder: Path, names: Iterable[str]) -> list[str]:
-    """Files in the module copies, and a policy, that scav does not write there now."""
+    """Files in the module copies and in the job's source, and a policy, that scav does not write there now."""
     known = set(names)
-    modules = {Path(name).parts[:2] for name in known if name.startswith("modules/")}
-    found = (path.relative_to(folder) for root in modules for path in _below(folder.joinpath(*root)))
+    copies = {Path(name).parts[:2] for name in known if name.startswith("modules/")} | {("source",)}
+    found = (path.relative_to(folder) for root in sorted(copies) for path in _below(folder.joinpath(*root)))
     return sorted(
         path.as_posix()
         for path in (*found, Path(POLICY_FILE))

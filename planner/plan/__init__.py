@@ -16,13 +16,18 @@ from planner.plan.forecast import (
     sweep_nodes,
 )
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
+from planner.plan.memory_report import MemoryQuestion, flat_rows, format_memory, memory_reports
 from planner.plan.policy import POLICY_FILE, Running, deadline_policy, parse_policy
 from planner.plan.prices import PriceComparison, compare_prices, price_differences, price_notes
+from planner.plan.ratios import hours_cell
 from planner.plan.review.cost import Cost, exceeded, review_cost
+from planner.plan.review.decision import compared, quantile_heading
 from planner.plan.review.fit_text import fit_text
 from planner.plan.review.forecast_text import forecast_text, sweep_text
+from planner.plan.review.lines import WIDTH, mix_text, table
 from planner.plan.review.markdown import cost_markdown
-from planner.plan.review.text import WIDTH, hours_cell, mix_text, plan_text, review_text, table
+from planner.plan.review.memory_text import flat_table, memory_table, memory_text
+from planner.plan.review.page import page_text, plan_page, review_page
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.spot import on_demand_case, simulated_case
 from planner.plan.variables import questions_left, workspace_variables
@@ -36,6 +41,7 @@ __all__ = [
     "Difference",
     "Forecast",
     "ForecastRequest",
+    "MemoryQuestion",
     "Named",
     "Plan",
     "PriceComparison",
@@ -44,6 +50,7 @@ __all__ = [
     "compare_prices",
     "compare_terraform_plan",
     "compare_values",
+    "compared",
     "cost_markdown",
     "deadline_policy",
     "decided_elsewhere",
@@ -51,27 +58,35 @@ __all__ = [
     "difference",
     "exceeded",
     "fit_text",
+    "flat_rows",
+    "flat_table",
     "forecast_request",
     "forecast_text",
     "format_forecasts",
     "format_manifest",
+    "format_memory",
     "format_plan",
     "hours_cell",
     "is_read_by_terraform",
     "make_deepvm_plan",
     "make_plan",
+    "memory_reports",
+    "memory_table",
+    "memory_text",
     "mix_text",
     "on_demand_case",
+    "page_text",
     "parse_manifest",
     "parse_plan",
     "parse_policy",
-    "plan_text",
+    "plan_page",
     "predict_one",
     "price_differences",
     "price_notes",
+    "quantile_heading",
     "questions_left",
     "review_cost",
-    "review_text",
+    "review_page",
     "sha256_of",
     "simulated_case",
     "sweep_batch",

@@ -11,7 +11,16 @@ from planner.plan.build import make_plan
 from planner.plan.schema import Alternative, CheckpointTier, Plan, rounded
 from planner.plan.writer import option_of
 from planner.probing import convergence_source
-from planner.search import MEMORY_TYPES_SOURCE, Candidate, DeepVm, Rental, ScalingOf, Survey, choose_candidate
+from planner.search import (
+    MEMORY_TYPES_SOURCE,
+    Candidate,
+    DeepVm,
+    Rental,
+    ScalingOf,
+    Survey,
+    choose_candidate,
+    simulated_choice,
+)
 from planner.units import format_hours, format_percent, format_probability, format_usd
 
 _RUNNERS_UP = 3
@@ -22,6 +31,8 @@ def make_deepvm_plan(
 ) -> Plan:
     """Raises NoFeasiblePlan when the money buys no cluster; the job's own limits are held against it, not asked for."""
     job = inputs.job_file.job
+    if job.workload.transformer is not None:
+        raise InputError("--policy deepvm knows no strategies; leave out workload.transformer, or let scav choose")
     _refuse_without_spot(job, survey)
     deepvm = DeepVm(
         job=job,
@@ -36,18 +47,25 @@ def make_deepvm_plan(
     best, choice = rentals[0], candidates[0]
     own = _own_choice(inputs, survey)
     plan = make_plan(inputs, survey, choice)
+    simulated = simulated_choice(choice, inputs, survey).candidate
     tier = checkpoint_tier(best)
     zones = () if tier else plan.choice.other_zones  # the memory nodes' zone is the GPU nodes'
     cluster = plan.choice.model_copy(update={"checkpoint_tier": tier, "other_zones": zones})
     runners_up = [
-        _alternative(inputs, row, checkpoint_tier(rental), _behind(rental, best))
+        _alternative(
+            inputs,
+            survey,
+            simulated_choice(row, inputs, survey).candidate,
+            checkpoint_tier(rental),
+            _behind(rental, best),
+        )
         for rental, row in zip(rentals[1:], candidates[1:], strict=True)
     ]
     updates = {
         "choice": cluster,
         "reason": _reason(plan, choice, best, hourly_budget_usd),
         "sensitivity": (_sensitivity(best, hourly_budget_usd),),
-        "alternatives": (*_own_alternative(inputs, own, choice, best), *runners_up),
+        "alternatives": (*_own_alternative(inputs, survey, own, simulated, best), *runners_up),
         "evidence": plan.evidence.model_copy(update={"statement": _evidence(inputs, deepvm, best, own)}),
     }
     return rounded(plan.model_copy(update=updates))
@@ -74,18 +92,21 @@ def _own_choice(inputs: PlanInputs, survey: Survey) -> Candidate | None:
         return None
 
 
-def _alternative(inputs: PlanInputs, row: Candidate, tier: CheckpointTier | None, why_not: str) -> Alternative:
-    return Alternative(**option_of(row, inputs.catalog).model_dump(), checkpoint_tier=tier, why_not=why_not)
+def _alternative(
+    inputs: PlanInputs, survey: Survey, row: Candidate, tier: CheckpointTier | None, why_not: str
+) -> Alternative:
+    option = option_of(row, inputs.catalog, survey.models)
+    return Alternative(**option.model_dump(), checkpoint_tier=tier, why_not=why_not)
 
 
 def _own_alternative(
-    inputs: PlanInputs, own: Candidate | None, choice: Candidate, best: Rental
+    inputs: PlanInputs, survey: Survey, own: Candidate | None, choice: Candidate, best: Rental
 ) -> Sequence[Alternative]:
     """What scav itself would rent, unless that is the same."""
     if own is None or (best.cluster.cpu is None and _same(own, choice)):
         return ()
     difference = wording.why_not(own, choice, inputs.job_file.job)
-    return (_alternative(inputs, own, None, f"scav's own choice: {difference}"),)
+    return (_alternative(inputs, survey, own, None, f"scav's own choice: {difference}"),)
 
 
 def _same(own: Candidate, choice: Candidate) -> bool:

@@ -5,27 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from planner.contract import Interval, Share, six_digits
 from planner.errors import InputError
-from planner.inputs import LARGEST_BATCH, CountRange, InstanceType, PlanInputs, named_instance_type
-from planner.models import Configurations
-from planner.plan.schema import Option
+from planner.inputs import (
+    LARGEST_BATCH,
+    CountRange,
+    InstanceType,
+    ParallelStrategy,
+    PlanInputs,
+    TransformerShape,
+    Workload,
+    named_instance_type,
+)
+from planner.models import Configurations, ShardedMemoryModel, Strategy, check_strategy
+from planner.plan.feeding import feeding_of
+from planner.plan.schema import Feeding, Option
 from planner.plan.writer import interval_of, option_of
 from planner.search import (
     Candidate,
     Market,
     Survey,
+    Wanted,
     choose_candidate,
     configuration_of,
     evaluate,
     every_split,
     preference,
     simulated,
+    step_seconds,
+    strategy_table,
 )
 
 Item = TypeVar("Item")
@@ -36,6 +49,8 @@ MOST_ROWS = 20  # of a sweep: what a terminal shows
 class Forecast(Option):
     """One configuration: what it takes, what it costs, and how far from anything measured it lies."""
 
+    later_keys: ClassVar[frozenset[str]] = Option.later_keys | {"feeding"}
+
     gpu_batch: PositiveInt
     accumulation_steps: PositiveInt
     step_seconds: Interval
@@ -44,6 +59,7 @@ class Forecast(Option):
     statistical_efficiency: PositiveFloat
     extrapolated: bool
     why_extrapolated: str | None
+    feeding: Feeding | None = Field(default=None, description="left out where the job file has no workload.input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +72,7 @@ class ForecastRequest:
     on_demand_base: int | None = None
     gpu_batch: int | None = None
     global_batch: CountRange | None = None
+    strategy: ParallelStrategy | None = None
 
 
 class Named(NamedTuple):
@@ -66,11 +83,14 @@ class Named(NamedTuple):
     gpu_batch: int | None = None
     global_batch: CountRange | None = None
     spot: bool | None = None
+    strategy: ParallelStrategy | None = None
 
 
 def forecast_request(inputs: PlanInputs, survey: Survey, named: Named, *, sweep: str | None) -> ForecastRequest:
     """What is left open comes from the job; without an instance type, from what would be planned for it."""
     constraints = inputs.job_file.job.constraints
+    if named.strategy is not None:
+        _refuse_unknown(inputs.job_file.job.workload, named.strategy)
     nodes = named.nodes or (constraints.nodes if sweep == "nodes" else None)
     if named.instance_type is None:
         return _as_planned(inputs, survey, named._replace(nodes=nodes), swept=sweep is not None)
@@ -81,13 +101,33 @@ def forecast_request(inputs: PlanInputs, survey: Survey, named: Named, *, sweep:
         on_demand_base=constraints.on_demand_base,
         gpu_batch=named.gpu_batch,
         global_batch=named.global_batch,
+        strategy=named.strategy,
     )
+
+
+def _refuse_unknown(workload: Workload, strategy: ParallelStrategy) -> None:
+    """What the job's script cannot do, or no model of its shape."""
+    shape, options, key = workload.transformer, workload.strategies_or_default, "--strategy"
+    if shape is None:
+        raise InputError("needs workload.transformer in the job file", key=key)
+    for said, known, name in (
+        (strategy.sharding, options.sharding, "sharding"),
+        (strategy.recompute, options.recompute, "recompute"),
+    ):
+        if said not in known:
+            raise InputError(f"{said} is not in workload.strategies.{name} ({', '.join(known)})", key=key)
+    for degree, most, name in (
+        (strategy.tensor_parallel, options.tensor_parallel, "tensor_parallel"),
+        (strategy.pipeline, options.pipeline, "pipeline"),
+    ):
+        if degree > most:
+            raise InputError(f"{name} {degree} is beyond workload.strategies.{name} ({most})", key=key)
 
 
 def _as_planned(inputs: PlanInputs, survey: Survey, named: Named, *, swept: bool) -> ForecastRequest:
     """The planned batch only where nothing else is named that it would have to suit."""
     planned = choose_candidate(inputs, survey).candidate
-    whole = not (named.nodes or named.gpu_batch or named.global_batch or swept)
+    whole = not (named.nodes or named.gpu_batch or named.global_batch or named.strategy or swept)
     on_spot = planned.market == "spot"
     base = inputs.job_file.job.constraints.on_demand_base
     return ForecastRequest(
@@ -97,6 +137,7 @@ def _as_planned(inputs: PlanInputs, survey: Survey, named: Named, *, swept: bool
         on_demand_base=planned.on_demand_count if on_spot else base,
         gpu_batch=planned.gpu_batch if whole else named.gpu_batch,
         global_batch=CountRange(planned.global_batch, planned.global_batch) if whole else named.global_batch,
+        strategy=planned.strategy if whole else named.strategy,
     )
 
 
@@ -146,24 +187,25 @@ def sweep_batch(inputs: PlanInputs, survey: Survey, request: ForecastRequest) ->
 def forecast(inputs: PlanInputs, survey: Survey, row: Candidate) -> Forecast:
     """A candidate with what search leaves out: step time, samples, efficiencies, and why it is extrapolated.
 
-    Lost nodes are simulated, as for a plan.
+    Lost nodes are simulated, as for a plan; what stands beside them there is simulated here, too.
     """
-    markets = survey.predictors.spot_markets
-    if row.market == "spot" and markets is not None:
-        row, _ = simulated(row, inputs.job_file.job, inputs.catalog, survey.predictors, markets)
+    markets, policy = survey.predictors.spot_markets, inputs.job_file.job.constraints.spot
+    if markets is not None and (row.market == "spot" or policy != "never"):
+        row = simulated(row, inputs.job_file.job, inputs.catalog, survey.predictors, markets).candidate
     models = survey.models
     one = configuration_of(row, inputs.catalog)
     batch, reference = np.array([row.global_batch]), inputs.job_file.job.workload.target.reference_batch
     return Forecast(
-        **option_of(row, inputs.catalog).model_dump(),
+        **option_of(row, inputs.catalog, models).model_dump(),
         gpu_batch=row.gpu_batch,
         accumulation_steps=row.accumulation_steps,
-        step_seconds=interval_of(models.step_time.predict(one).rows()[0]),
+        step_seconds=interval_of(step_seconds(one, models.step_seconds).rows()[0]),
         samples=interval_of(models.convergence.predict(batch).rows()[0]),
-        parallel_efficiency=float(models.step_time.parallel_efficiency(one)[0]),
+        parallel_efficiency=float(models.parallel_efficiency(one)[0]),
         statistical_efficiency=float(models.convergence.efficiency(batch, reference)[0]),
         extrapolated=row.extrapolated,
-        why_extrapolated=_why_extrapolated(survey, row),
+        why_extrapolated=_why_extrapolated(survey, row, one),
+        feeding=feeding_of(row, models, inputs.catalog),
     )
 
 
@@ -173,8 +215,8 @@ def format_forecasts(inputs: PlanInputs, rows: Sequence[Forecast]) -> str:
     return json.dumps(six_digits(content), indent=2, ensure_ascii=False)
 
 
-def _why_extrapolated(survey: Survey, row: Candidate) -> str | None:
-    reasons = [survey.models.step_time.why_extrapolated(row.instance_type, row.nodes, row.gpu_batch)]
+def _why_extrapolated(survey: Survey, row: Candidate, one: Configurations) -> str | None:
+    reasons = [survey.models.why_extrapolated(one)]
     low, high = survey.models.convergence.range_
     if not low <= row.global_batch <= high:
         known = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
@@ -185,6 +227,8 @@ def _why_extrapolated(survey: Survey, row: Candidate) -> str | None:
 def _grid(inputs: PlanInputs, request: ForecastRequest, count: int) -> Configurations:
     """Every way to take the batch on that many nodes; empty where it cannot be spread evenly."""
     catalog, instance_type = inputs.catalog, request.instance_type
+    if (shape := inputs.job_file.job.workload.transformer) is not None:
+        return _strategies(inputs, request, count, shape)
     if request.gpu_batch is None:
         return every_split(catalog, instance_type, CountRange(count, count), _batches(inputs, request))
     micro_steps, rest = 1, 0
@@ -195,6 +239,19 @@ def _grid(inputs: PlanInputs, request: ForecastRequest, count: int) -> Configura
         catalog, instance_type, nodes=count, gpu_batch=request.gpu_batch, accumulation_steps=micro_steps
     )
     return one.at(np.array([rest == 0]))
+
+
+def _strategies(inputs: PlanInputs, request: ForecastRequest, count: int, shape: TransformerShape) -> Configurations:
+    """The same of a job with a shape: in every way that its script can do, or in the one that is named."""
+    if request.strategy is not None:
+        gpus = request.instance_type.gpu_count
+        check_strategy(shape, Strategy(gpus=count * gpus, gpus_per_node=gpus, **request.strategy.model_dump()))
+    workload, wanted = inputs.job_file.job.workload, Wanted(request.global_batch, request.gpu_batch, request.strategy)
+    if request.gpu_batch is None:
+        wanted = wanted._replace(global_batch=_batches(inputs, request))
+    nodes, options = CountRange(count, count), workload.strategies_or_default
+    table = strategy_table(inputs.catalog, request.instance_type, nodes, shape, options, wanted)
+    return table.configurations.at(table.differs)
 
 
 def _batches(inputs: PlanInputs, request: ForecastRequest) -> CountRange:
@@ -229,7 +286,10 @@ def _indivisible(request: ForecastRequest, count: int) -> InputError:
 
 def _too_large(survey: Survey, request: ForecastRequest, rows: Configurations) -> InputError:
     smallest = int(rows.gpu_batch.min())
-    needed = survey.models.memory.needed_bytes(smallest)
+    if isinstance(survey.models.memory, ShardedMemoryModel):
+        needed = float(survey.models.memory.formula_bytes(rows).min())
+    else:
+        needed = survey.models.memory.needed_bytes(smallest)
     return InputError(
         f"{smallest:,} samples per GPU need about {needed / 2**30:,.1f} GiB, more than is free on "
         f"the {rows.gpu.name} of {request.instance_type.name} ({rows.gpu.memory_gib:,.0f} GiB)"

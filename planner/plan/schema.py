@@ -7,13 +7,13 @@ last bits of floating point arithmetic on another processor do not show.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from planner.contract import Contract, Interval, Share, first_fault, six_digits
+from planner.contract import Contract, Interval, Share, WithLaterKeys, first_fault, six_digits
 from planner.errors import InputError
-from planner.inputs import Network, Objective, Provenance, Run
+from planner.inputs import Network, Objective, Origin, ParallelStrategy, Provenance, Run
 from planner.search import Market
 from planner.spot import AGE_EDGES_HOURS, AGES
 
@@ -26,8 +26,18 @@ class CheckpointTier(Contract):
     hourly_usd: PositiveFloat = Field(description="of all of them; part of the choice's hourly_usd")
 
 
-class Choice(Contract):
+class VcpuQuota(Contract):
+    """What the account must be allowed to run at once."""
+
+    family: str = Field(description="G or P: of all instance types that begin so")
+    on_demand: NonNegativeInt
+    spot: NonNegativeInt
+
+
+class Choice(WithLaterKeys):
     """The cluster, as Terraform will build it and the training script will see it."""
+
+    later_keys: ClassVar[frozenset[str]] = frozenset({"strategy"})
 
     instance_type: str
     region: str
@@ -43,6 +53,9 @@ class Choice(Contract):
     global_batch: PositiveInt
     gpu_batch: PositiveInt = Field(description="samples per GPU and micro-step")
     accumulation_steps: PositiveInt
+    strategy: ParallelStrategy | None = Field(
+        default=None, description="how the model is spread over the GPUs; left out: the whole of it on each"
+    )
     learning_rate_scale: PositiveFloat = Field(description="over the rate tuned at the reference batch")
     learning_rate_rule: Literal["linear", "square root"]
     checkpoint_interval_seconds: NonNegativeFloat
@@ -54,10 +67,13 @@ class Choice(Contract):
     root_volume_gib: PositiveInt
     hourly_usd: PositiveFloat
     checkpoint_tier: CheckpointTier | None = None
+    vcpu_quota: VcpuQuota | None = Field(default=None, description="null in plans of earlier versions")
 
 
 class UsdInterval(Interval):
-    max: NonNegativeFloat = Field(description="all nodes at the on-demand price until max_runtime_hours")
+    max: NonNegativeFloat = Field(
+        description="all nodes at the on-demand price for max_runtime_hours, and two more to start and to stop"
+    )
 
 
 class Interruptions(Contract):
@@ -98,6 +114,9 @@ class Spot(Contract):
     runs: PositiveInt
     seed: NonNegativeInt
     why: str = Field(description="why this base and this share")
+    interrupted_share: Share | None = Field(default=None, description="of runs that lose spot nodes at least once")
+    on_demand_usd: Interval | None = Field(default=None, description="of the same cluster on demand, in the same runs")
+    zone_measured: bool | None = Field(default=None, description="capacity in this zone was recorded, not assumed")
 
 
 class Breakdown(Contract):
@@ -109,6 +128,13 @@ class Breakdown(Contract):
     rework: NonNegativeFloat = Field(description="computing again what lost nodes had done, and waiting for new ones")
 
 
+class AtConfidence(Contract):
+    """What is compared and held against the limits, where the job asks for another confidence than 95 %."""
+
+    hours: NonNegativeFloat
+    usd: NonNegativeFloat
+
+
 class Estimate(Contract):
     hours: Interval
     usd: UsdInterval
@@ -118,6 +144,7 @@ class Estimate(Contract):
     statistical_efficiency: PositiveFloat = Field(description="progress per sample over that at the reference batch")
     parallel_efficiency: Share = Field(description="share of a step that is not waiting for other GPUs")
     breakdown: Breakdown
+    at_confidence: AtConfidence | None = None
 
 
 class Limit(Contract):
@@ -131,8 +158,42 @@ class LimitsKept(Contract):
     budget_usd: Limit | None
 
 
-class Option(Contract):
+class Feeding(Contract):
+    """Preparing samples as fast as the GPUs take them. A step takes the longer of computing and feeding."""
+
+    limits: bool = Field(description="the GPUs wait for data, as likely as not")
+    by: str | None = Field(description="what takes longest: processors, loader, storage, or waiting as probes saw it")
+    samples_per_second: Interval | None = Field(description="prepared for each GPU; null where nothing is known")
+    statement: str
+
+
+class MemoryParts(Contract):
+    """GiB on the fullest GPU at its fullest moment, by formula."""
+
+    weights: NonNegativeFloat
+    gathered: NonNegativeFloat
+    gradients: NonNegativeFloat
+    optimizer: NonNegativeFloat
+    activations: NonNegativeFloat
+    logits: NonNegativeFloat
+    load: NonNegativeFloat
+
+
+class Memory(Contract):
+    """What the choice holds of a GPU's memory."""
+
+    gpu_gib: PositiveFloat
+    allocated_gib: Interval
+    moment: str = Field(description="of a step, when most is held")
+    parts: MemoryParts
+    probability: Share = Field(description="of fitting")
+    statement: str
+
+
+class Option(WithLaterKeys):
     """A candidate in one row: on the Pareto front, or an alternative."""
+
+    later_keys: ClassVar[frozenset[str]] = frozenset({"limited_by_feeding", "strategy", "at_confidence"})
 
     instance_type: str
     node_count: PositiveInt
@@ -145,11 +206,24 @@ class Option(Contract):
     global_batch: PositiveInt
     hours: Interval
     usd: Interval
+    limited_by_feeding: bool = Field(default=False, description="left out where it is not")
+    strategy: ParallelStrategy | None = Field(default=None, description="of jobs with workload.transformer")
+    at_confidence: AtConfidence | None = Field(default=None, description="left out where that is the p95")
 
 
 class Alternative(Option):
     checkpoint_tier: CheckpointTier | None = None
     why_not: str
+
+
+class DoubtedInput(Contract):
+    """The value of the job file that the estimate depends on most, among those that nobody measured."""
+
+    key: str = Field(description="of `workload`")
+    value: PositiveFloat
+    origin: Origin
+    factor: PositiveFloat = Field(description="nine in ten such values are off by less than this factor")
+    hours_factor: PositiveFloat | None = Field(description="on the p50 hours, were it off by that; null: nothing fits")
 
 
 class Evidence(Contract):
@@ -160,9 +234,19 @@ class Evidence(Contract):
     cross_validated_error: PositiveFloat | None = Field(description="null until there are probes to hold out")
     extrapolated: bool
     statement: str
+    doubted_input: DoubtedInput | None = Field(default=None, description="null where none matters")
 
 
-class Plan(Contract):
+class LeftOut(Contract):
+    """Instance types that took no part, though the job allows them."""
+
+    considered: PositiveInt
+    reasons: dict[str, PositiveInt] = Field(description="how many, by the reason")
+
+
+class Plan(WithLaterKeys):
+    later_keys: ClassVar[frozenset[str]] = frozenset({"feeding", "memory", "too_small", "left_out"})
+
     schema_version: Literal[1] = 1
     scav_version: str
     job: str
@@ -175,12 +259,21 @@ class Plan(Contract):
     network: Network
     estimate: Estimate
     spot: Spot | None = Field(default=None, description="null when all nodes are on demand")
+    feeding: Feeding | None = Field(default=None, description="left out where the job file has no workload.input")
+    memory: Memory | None = Field(default=None, description="left out where the job file has no workload.transformer")
+    too_small: str | None = Field(default=None, description="types whose GPUs cannot hold the job, and why")
     constraints: LimitsKept
     candidate_count: NonNegativeInt
+    left_out: LeftOut | None = Field(default=None, description="left out where every type took part")
+    compared: Literal["simulation", "closed form"] | None = Field(
+        default=None, description="what the hours and dollars of choice and alternatives come from, the same for all"
+    )
     reason: str = Field(description="why this one")
-    sensitivity: tuple[str, ...] = Field(description="what would change the answer, one line per limit")
+    sensitivity: tuple[str, ...] = Field(
+        description="what would change the answer: a line per limit, the input that it depends on most, a probe"
+    )
     alternatives: tuple[Alternative, ...]
-    pareto: tuple[Option, ...]
+    pareto: tuple[Option, ...] = Field(description="of all candidates, in closed form: losses averaged, not simulated")
     evidence: Evidence
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.columns import Quantiles
 from planner.contract import Interval
 from planner.plan import schema
 from planner.search import SpotOutcome
-from planner.spot import Case, SpotProcess
+from planner.spot import Case, SpotProcess, simulate_case
 
 
 def spot_block(outcome: SpotOutcome, why: str) -> schema.Spot:
     case, runs, process = outcome.case, outcome.runs, outcome.process
     return schema.Spot(
         market=schema.SpotMarket(
-            source=outcome.source.description,
+            source=outcome.described,
             loss_per_hour=tuple(process.loss_per_hour.tolist()),
             return_per_hour=tuple(process.return_per_hour.tolist()),
             loss_log_sd=process.loss_log_sd,
@@ -38,7 +40,17 @@ def spot_block(outcome: SpotOutcome, why: str) -> schema.Spot:
         runs=len(runs.hours),
         seed=outcome.seed,
         why=why,
+        interrupted_share=float((runs.losses > 0).mean()),
+        on_demand_usd=_on_demand_usd(outcome),
+        zone_measured=outcome.source.recording is not None,
     )
+
+
+def _on_demand_usd(outcome: SpotOutcome) -> Interval:
+    """Of the same cluster, in the same runs, without spot nodes."""
+    case = replace(outcome.case, on_demand_count=outcome.case.nodes, process=None)
+    runs = simulate_case(case, policy=None, runs=len(outcome.runs.hours), seed=outcome.seed)
+    return Interval(**runs.usd_quantiles._asdict())
 
 
 def simulated_case(plan: schema.Plan) -> Case | None:

@@ -8,9 +8,11 @@ from typing import Any
 from planner.inputs import filled_command
 from planner.plan.schema import Plan
 
+_OLD_FAMILIES = ("p2.", "p3.", "p3dn.", "g3.", "g3s.")  # as in modules/gpu-cluster/defaults.tf
+
 
 def workspace_variables(plan: Plan) -> dict[str, Any]:
-    """What the job leaves open is left out, so that Terraform asks for it."""
+    """What the job leaves open is left out, so that the module's default holds."""
     choice, run, budget = plan.choice, plan.run, plan.constraints.budget_usd
     decided = {
         "region": choice.region,
@@ -42,20 +44,31 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
             accumulation_steps=choice.accumulation_steps,
             global_batch=choice.global_batch,
             lr_scale=choice.learning_rate_scale,
+            strategy=choice.strategy,
         ),
     }
-    return decided | {name: value for name, (value, _) in _open_questions(plan).items() if value}
+    if choice.strategy is not None:
+        decided["strategy"] = choice.strategy.model_dump()
+    open_ones = {
+        "vpc_id": plan.network.vpc,
+        "subnet_ids": list(plan.network.subnets),
+        "ami_id": run.ami,
+        "container_image": run.image,
+        "source_folder": "source" if run.source else None,
+    }
+    return decided | {name: value for name, value in open_ones.items() if value}
 
 
 def questions_left(plan: Plan) -> list[str]:
-    """Keys of the job file without which Terraform will ask."""
-    return [key for value, key in _open_questions(plan).values() if not value]
-
-
-def _open_questions(plan: Plan) -> dict[str, tuple[Any, str]]:
-    return {
-        "vpc_id": (plan.network.vpc, "network.vpc"),
-        "subnet_ids": (list(plan.network.subnets), "network.subnets"),
-        "ami_id": (plan.run.ami, "run.ami"),
-        "container_image": (plan.run.image, "run.image"),
+    """What the job file must say before this plan can be applied, each with the reason: the module has no default."""
+    choice, run, network = plan.choice, plan.run, plan.network
+    old = choice.instance_type.startswith(_OLD_FAMILIES)
+    missing = {
+        "network.vpc and network.subnets: several network interfaces get no public address": (
+            max(choice.efa_interfaces, choice.network_cards) > 1 and not (network.vpc and network.subnets)
+        ),
+        f"run.ami: AWS's deep learning AMI has no driver for {choice.gpu}": old and not run.ami,
+        f"run.image: AWS's container has no kernels for {choice.gpu}": old and not run.image,
+        "run.source or run.image: the script": not old and not run.image and not run.source,
     }
+    return [question for question, asked in missing.items() if asked]

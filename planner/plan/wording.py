@@ -1,13 +1,15 @@
-"""The sentences of a plan: why this cluster, why not that one, what to relax when none is left."""
+"""The sentences of a plan: why this cluster, why not that one, what would change the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from planner.inputs import Job, Measurement, Objective, software_ages
+from planner.plan.ratios import dearer, hours_cell, slower
+from planner.plan.schema import DoubtedInput
 from planner.probing import FurtherProbe, not_worth, worth
-from planner.search import Candidate, cluster, feasible, preference
-from planner.units import counted, format_count, format_hours, format_percent, format_usd
+from planner.search import NEAR_TIE, Candidate, Chosen, cluster
+from planner.units import counted, format_count, format_hours, format_percent, format_usd, written_bytes, written_flop
 
 
 def job_summary(job: Job) -> str:
@@ -20,21 +22,47 @@ def job_summary(job: Job) -> str:
     return " · ".join(parts)
 
 
-def why(job: Job, candidate_count: int, choice: Candidate, statistical: float, parallel: float) -> str:
-    objective = job.objective_or_default
-    superlative = {"cost": "cheapest", "time": "fastest", "knee": "best trade of hours for dollars"}[objective]
+def why(job: Job, candidate_count: int, chosen: Chosen, statistical: float, parallel: float) -> str:
+    objective, choice = job.objective_or_default, chosen.candidate
+    best = {"cost": "cheapest", "time": "fastest", "knee": "best trade of hours for dollars"}[objective]
     limits = (job.constraints.deadline_hours, job.constraints.budget_usd)
-    kept = ("", " that keep the limit", " that keep both limits")[sum(limit is not None for limit in limits)]
+    count = sum(limit is not None for limit in limits)
+    kept = ("", " that keep the limit", " that keep both limits")[count]
+    confidence = f" with {job.constraints.confidence * 100:g} % confidence"
     return (
-        f"{superlative} of {candidate_count:,} candidates{kept} "
-        f"with {job.constraints.confidence * 100:g} % confidence; "
+        f"{'as good as the ' if chosen.beaten else ''}{best} of {candidate_count:,} candidates{kept}{confidence}; "
+        f"{_near_tie(chosen, job)}"
         f"batch {choice.global_batch:,} keeps {format_percent(statistical)} statistical "
         f"and {format_percent(parallel)} parallel efficiency"
     )
 
 
-def why_mix(choice: Candidate, finalists: Sequence[Candidate]) -> str:
-    """Why this base and not another: what the same cluster costs on demand, and what one base more or less does."""
+def _near_tie(chosen: Chosen, job: Job) -> str:
+    """`16 x g4dn.2xlarge is 2 % cheaper (p95 $103, not $105): a near tie, which goes to the faster and smaller`."""
+    if chosen.beaten is None:
+        return ""
+    beaten, choice, at = chosen.beaten, chosen.candidate, quantile_name(job.constraints.confidence)
+    if job.objective_or_default == "time":
+        how = slower(beaten.hours_limit, choice.hours_limit) or "no slower"
+        figures, what = (hours_cell(row.hours_limit) + " h" for row in (beaten, choice)), "cheaper and smaller cluster"
+    else:
+        how = dearer(beaten.usd_limit, choice.usd_limit) or "no dearer"
+        figures, what = (format_usd(row.usd_limit) for row in (beaten, choice)), "faster and smaller cluster"
+    if not beaten.usual_batch and choice.usual_batch:
+        what = "batch that people would run" if beaten.instance_type == choice.instance_type else what
+    theirs, ours = figures
+    return (
+        f"{cluster(beaten)} is {how} ({at} {theirs}, not {ours}), a near tie "
+        f"({NEAR_TIE * 100:g} % or chance), which goes to the {what}; "
+    )
+
+
+def quantile_name(confidence: float) -> str:
+    return f"p{confidence * 100:g}"
+
+
+def why_mix(choice: Candidate) -> str:
+    """Why this base and not another."""
     spot = choice.nodes - choice.on_demand_count
     base = (
         "no on-demand node"
@@ -43,12 +71,7 @@ def why_mix(choice: Candidate, finalists: Sequence[Candidate]) -> str:
         if choice.on_demand_count == 1
         else f"{choice.on_demand_count} on-demand nodes, which lose less time"
     )
-    alone = [row for row in finalists if (row.instance_type, row.market) == (choice.instance_type, "on_demand")]
-    parts = [f"{base}, and {spot} spot"]
-    if alone:
-        cheapest = min(alone, key=lambda row: row.usd_limit)
-        parts.append(f"on demand alone this type costs at least {format_usd(cheapest.usd.p50)}")
-    return "; ".join(parts)
+    return f"{base}, and {spot} spot"
 
 
 def measured(measurements: Sequence[Measurement]) -> str:
@@ -57,28 +80,26 @@ def measured(measurements: Sequence[Measurement]) -> str:
     return f"{counted(len(measurements), 'measurement')}{f' ({ages})' if ages else ''}"
 
 
-def evidence(
-    choice: Candidate,
-    measurements: Sequence[Measurement],
-    convergence: str,
-    beyond: str | None,
-    further: FurtherProbe | None,
-) -> str:
+def evidence(choice: Candidate, measurements: Sequence[Measurement], convergence: str, beyond: str | None) -> str:
     """`beyond`: why the choice lies outside what was measured. Candidates are compared at the upper end of their
 
     intervals, which are wide where nothing was measured: so what was measured wins when it is close.
     """
     if not measurements:
-        parts = [f"no probes yet: step time from data sheets only, convergence {convergence}"]
-    else:
-        parts = [f"{measured(measurements)}, convergence {convergence}"]
-        if beyond:
-            parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
-        elif choice.extrapolated:
-            parts.append(f"no run at batch {choice.global_batch:,} so far")
-    first = not measurements
-    parts.append(worth(further, first=first) if further and further.repays else not_worth(first=first))
+        return f"no probes yet: step time from data sheets only, convergence {convergence}"
+    parts = [f"{measured(measurements)}, convergence {convergence}"]
+    if beyond:
+        parts.append(f"the choice lies outside what was measured ({beyond}), but is best even at its upper end")
+    elif choice.extrapolated:
+        parts.append(f"no run at batch {choice.global_batch:,} so far")
     return "; ".join(parts)
+
+
+def probe(choice: Candidate, further: FurtherProbe | None, *, first: bool) -> str:
+    """What one more measurement would be worth; where it is not of the choice, why not."""
+    if further is None or not further.repays:
+        return not_worth(first=first)
+    return worth(further, first=first, chosen=choice.instance_type)
 
 
 def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:
@@ -87,54 +108,50 @@ def why_not(candidate: Candidate, choice: Candidate, job: Job) -> str:
         return f"may miss the deadline ({format_hours(candidate.hours_limit)})"
     if budget and candidate.usd_limit > budget:
         return f"may exceed the budget ({format_usd(candidate.usd_limit)})"
-    dearer = candidate.usd_limit / choice.usd_limit
-    slower = candidate.hours_limit / choice.hours_limit
-    parts = [_ratio(dearer, "dearer", "cheaper"), _ratio(slower, "slower", "faster")]
-    return ", ".join(part for part in parts if part) or "as good; ties go by name"
+    parts = [dearer(candidate.usd_limit, choice.usd_limit), slower(candidate.hours_limit, choice.hours_limit)]
+    return ", ".join(part for part in parts if part) or "as good"
 
 
-def _ratio(ratio: float, more: str, less: str) -> str:
-    """By factors in both directions: twice as fast is 2.0x faster, not 50 %."""
-    word, factor = (more, ratio) if ratio > 1 else (less, 1 / ratio)
-    if factor <= 1.005:
-        return ""
-    return f"{factor:.1f}x {word}" if factor >= 1.5 else f"{(factor - 1) * 100:.0f} % {word}"
-
-
-def sensitivity(choice: Candidate, finalists: Sequence[Candidate], job: Job) -> list[str]:
+def sensitivity(chosen: Chosen, job: Job) -> list[str]:
     """One line per limit: how far it can move before the answer changes, or what moving it would gain."""
-    limits, objective = job.constraints, job.objective_or_default
+    limits, objective, choice = job.constraints, job.objective_or_default, chosen.candidate
     lines = []
     if limits.deadline_hours:
-        without = job.model_copy(update={"constraints": limits.model_copy(update={"deadline_hours": None})})
-        gain = _gain(choice, feasible(finalists, without), objective)
-        lines.append(
-            f"deadline {format_hours(limits.deadline_hours)}: "
-            + (gain or f"the choice is the same for any above {format_hours(choice.hours_limit)}")
-        )
+        gain = _gain(choice, chosen.without_deadline, objective, limits.confidence)
+        same = f"the same for any above {format_hours(choice.hours_limit)}"
+        needed = f"with {format_hours(chosen.without_deadline.hours_limit)}, " if chosen.without_deadline else ""
+        lines.append(f"deadline {format_hours(limits.deadline_hours)}: {needed}{gain or same}")
     if limits.budget_usd:
-        without = job.model_copy(update={"constraints": limits.model_copy(update={"budget_usd": None})})
-        gain = _gain(choice, feasible(finalists, without), objective)
-        lines.append(
-            f"budget {format_usd(limits.budget_usd)}: "
-            + (gain or f"the choice is the same for any above {format_usd(choice.usd_limit)}")
-        )
+        gain = _gain(choice, chosen.without_budget, objective, limits.confidence)
+        same = f"the same for any above {format_usd(choice.usd_limit)}"
+        needed = f"with {format_usd(chosen.without_budget.usd_limit)}, " if chosen.without_budget else ""
+        lines.append(f"budget {format_usd(limits.budget_usd)}: {needed}{gain or same}")
     return lines
 
 
-def _gain(choice: Candidate, candidates: Sequence[Candidate], objective: Objective) -> str:
-    if objective == "knee" or not candidates:
+def dependence(doubted: DoubtedInput) -> str:
+    """`activations 1.1GB per sample, given: twice as much would be 2.1x the hours; …`."""
+    name, written = {
+        "flops_per_sample": ("flops", written_flop),
+        "activation_bytes_per_sample": ("activations", written_bytes),
+    }[doubted.key]
+    times = {2.0: "twice", 0.5: "half"}.get(doubted.factor, f"{doubted.factor:.2g} times")
+    hours = "not fit a GPU" if doubted.hours_factor is None else f"be {doubted.hours_factor:.1f}x the hours"
+    value = f"{name} {written(doubted.value)} per sample, {doubted.origin}"
+    # Activations are derived by formula, or by an inspection on a processor: only a GPU knows what its kernels keep.
+    where = " on a GPU" if (doubted.key, doubted.origin) == ("activation_bytes_per_sample", "derived") else ""
+    return f"{value}: {times} as much would {hours}; `scav inspect`{where} measures it"
+
+
+def _gain(choice: Candidate, better: Candidate | None, objective: Objective, confidence: float) -> str:
+    """`1 x p3dn.24xlarge at p95 $85.40 instead of $103, 17 % cheaper`."""
+    if better is None:
         return ""
-    best = min(candidates, key=lambda row: preference(row, objective))
-    if objective == "cost" and best.usd_limit < choice.usd_limit:
+    at = quantile_name(confidence)
+    if objective == "time":
+        hours, now = hours_cell(better.hours_limit), hours_cell(choice.hours_limit)
         return (
-            f"{format_hours(best.hours_limit)} would save {_share(best.usd_limit, choice.usd_limit)} ({cluster(best)})"
+            f"{cluster(better)} at {at} {hours} h instead of {now} h, {slower(better.hours_limit, choice.hours_limit)}"
         )
-    if objective == "time" and best.hours_limit < choice.hours_limit:
-        faster = _share(best.hours_limit, choice.hours_limit)
-        return f"{format_usd(best.usd_limit)} would be {faster} faster ({cluster(best)})"
-    return ""
-
-
-def _share(smaller: float, larger: float) -> str:
-    return format_percent(1 - smaller / larger)
+    usd, before = format_usd(better.usd_limit), format_usd(choice.usd_limit)
+    return f"{cluster(better)} at {at} {usd} instead of {before}, {dearer(better.usd_limit, choice.usd_limit)}"

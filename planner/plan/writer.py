@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from planner import __version__
 from planner.columns import Quantiles
-from planner.contract import Interval
-from planner.inputs import Catalog, InstanceType, Job, Measurement, Offer, Provenance
+from planner.contract import Interval, kept_digits
+from planner.inputs import Catalog, InstanceType, Job, MeasuredNoise, Measurement, Offer, Provenance
 from planner.models import FittedModels
 from planner.plan import schema, wording
+from planner.plan.feeding import feeding_of, waits
+from planner.plan.memory_use import memory_of, too_small
 from planner.plan.spot import spot_block
 from planner.probing import FurtherProbe, convergence_source
 from planner.search import (
+    MAX_WAIT_HOURS,
     STOP_SLACK_HOURS,
     Candidate,
+    Chosen,
     SearchResult,
     SpotOutcome,
     configuration_of,
-    excess,
     front,
-    preference,
     root_volume_gib,
+    step_seconds,
 )
 
 MAX_RUNTIME_FACTOR = 1.25  # over the p95 hours, then up to the next quarter of an hour
 ALIKE_PRICES = 1.1
-_MOST_ALTERNATIVES = 4
+WORTH_NAMING = 1.05  # an input that changes the hours by less is none that the answer depends on
+USUAL_CONFIDENCE = 0.95  # whose quantile every interval shows
 _MOST_PARETO_ROWS = 40
 
 
@@ -44,10 +48,9 @@ class PlanWriter:
     instance_types: Sequence[InstanceType]
     models: FittedModels
     measurements: Sequence[Measurement]
-    measured_noise: float | None
+    measured_noise: MeasuredNoise | None
     found: SearchResult
-    candidate: Candidate
-    outcome: SpotOutcome | None
+    chosen: Chosen
     cross_validated_error: float | None
     further: FurtherProbe | None
 
@@ -56,12 +59,32 @@ class PlanWriter:
         return self.catalog.instance_type_by_name[self.candidate.instance_type]
 
     @property
-    def expected(self) -> Candidate:
-        """The choice as the search saw it, to be compared with what else it found."""
-        return self.outcome.expected if self.outcome else self.candidate
+    def candidate(self) -> Candidate:
+        return self.chosen.candidate
+
+    @property
+    def outcome(self) -> SpotOutcome | None:
+        return self.chosen.outcome
+
+    @property
+    def shown(self) -> Chosen:
+        """The choice and what stands beside it to the digits that are written: sentences speak of nothing else."""
+        choice, usd = self.candidate, self._usd_interval()
+        capped = replace(
+            choice, usd=Quantiles(usd.p05, usd.p50, usd.p95), usd_limit=min(choice.usd_limit, self._max_usd())
+        )
+        beside = (self.chosen.beaten, self.chosen.without_deadline, self.chosen.without_budget)
+        beaten, without_deadline, without_budget = (row and _as_written(row) for row in beside)
+        return self.chosen._replace(
+            measured=self.chosen.measured._replace(candidate=_as_written(capped)),
+            rivals=tuple(_as_written(row) for row in self.chosen.rivals),
+            beaten=beaten,
+            without_deadline=without_deadline,
+            without_budget=without_budget,
+        )
 
     def plan(self, provenance: Provenance) -> schema.Plan:
-        job, candidate = self.job, self.candidate
+        job, candidate, shown = self.job, self.candidate, self.shown
         estimate = self._estimate()
         plan = schema.Plan(
             scav_version=__version__,
@@ -74,21 +97,24 @@ class PlanWriter:
             run=job.run,
             network=job.network,
             estimate=estimate,
-            spot=spot_block(self.outcome, wording.why_mix(self.expected, self.found.finalists))
-            if self.outcome
-            else None,
+            spot=spot_block(self.outcome, wording.why_mix(candidate)) if self.outcome else None,
+            feeding=feeding_of(candidate, self.models, self.catalog),
+            memory=memory_of(candidate, self.models, self.catalog),
+            too_small=too_small(self.job, self.models, self.catalog, self.found.too_small, len(self.instance_types)),
             constraints=self._constraints(),
             candidate_count=self.found.candidate_count,
+            left_out=self._left_out(),
+            compared="closed form" if self.chosen.exact else "simulation",
             reason=wording.why(
                 job,
                 self.found.candidate_count,
-                candidate,
+                shown,
                 estimate.statistical_efficiency,
                 estimate.parallel_efficiency,
             ),
-            sensitivity=tuple(wording.sensitivity(self.expected, self.found.finalists, job)),
-            alternatives=tuple(self._alternatives()),
-            pareto=tuple(option_of(row, self.catalog) for row in _thinned(front(self.found.finalists))),
+            sensitivity=tuple(self._sensitivity(shown)),
+            alternatives=tuple(self._alternative(row, shown.candidate) for row in shown.rivals),
+            pareto=tuple(self._option(row) for row in _thinned(front(self._comparable()))),
             evidence=self._evidence(),
         )
         return schema.rounded(plan)
@@ -111,6 +137,7 @@ class PlanWriter:
             global_batch=candidate.global_batch,
             gpu_batch=candidate.gpu_batch,
             accumulation_steps=candidate.accumulation_steps,
+            strategy=candidate.strategy,
             learning_rate_scale=growth if linear else math.sqrt(growth),
             learning_rate_rule="linear" if linear else "square root",
             checkpoint_interval_seconds=round(candidate.checkpoint_interval_seconds),
@@ -121,7 +148,21 @@ class PlanWriter:
             placement_group=several and instance_type.efa_interfaces > 0,
             root_volume_gib=root_volume_gib(workload.checkpoint_bytes_or_default),
             hourly_usd=candidate.hourly_usd,
+            vcpu_quota=self._vcpu_quota(),
         )
+
+    def _vcpu_quota(self) -> schema.VcpuQuota:
+        """Falling back, every node may be on demand for a while."""
+        row, vcpu = self.candidate, self.instance_type.vcpu
+        return schema.VcpuQuota(
+            family=self.instance_type.quota_class.upper(),
+            on_demand=(row.nodes if row.falls_back else row.on_demand_count) * vcpu,
+            spot=(row.nodes - row.on_demand_count) * vcpu,
+        )
+
+    def _left_out(self) -> schema.LeftOut | None:
+        reasons = dict(sorted(self.found.left_out.items(), key=lambda item: (-item[1], item[0])))
+        return schema.LeftOut(considered=len(self.instance_types), reasons=reasons) if reasons else None
 
     def _other_zones(self) -> tuple[str, ...]:
         """Several nodes talk to each other, which is slow and dear across zones; one may look for capacity elsewhere.
@@ -180,12 +221,18 @@ class PlanWriter:
             hours=interval_of(hours),
             usd=self._usd_interval(),
             samples=interval_of(models.convergence.predict(batch).rows()[0]),
-            step_seconds=interval_of(models.step_time.predict(configuration).rows()[0]),
+            step_seconds=interval_of(step_seconds(configuration, models.step_seconds).rows()[0]),
             interruptions=schema.Interruptions(mean=candidate.losses),
             statistical_efficiency=float(models.convergence.efficiency(batch, reference_batch)[0]),
-            parallel_efficiency=float(models.step_time.parallel_efficiency(configuration)[0]),
+            parallel_efficiency=float(models.parallel_efficiency(configuration)[0]),
             breakdown=self._breakdown(),
+            at_confidence=self._at_confidence(replace(candidate, usd_limit=min(candidate.usd_limit, self._max_usd()))),
         )
+
+    def _at_confidence(self, row: Candidate) -> schema.AtConfidence | None:
+        if self.job.constraints.confidence == USUAL_CONFIDENCE:
+            return None
+        return schema.AtConfidence(hours=row.hours_limit, usd=row.usd_limit)
 
     def _usd_interval(self) -> schema.UsdInterval:
         """Spot never costs more than on demand, so nothing exceeds the maximum."""
@@ -196,7 +243,7 @@ class PlanWriter:
         """A spot node never costs more than on demand; the dearest type that may stand in counts for all."""
         dearest = max(self._on_demand_usd(instance_type) for instance_type in (self.instance_type, *self._overrides()))
         hourly = self.candidate.nodes * dearest + self.candidate.storage_hourly_usd
-        return (self._max_runtime_hours() + STOP_SLACK_HOURS) * hourly
+        return (MAX_WAIT_HOURS + self._max_runtime_hours() + STOP_SLACK_HOURS) * hourly
 
     def _breakdown(self) -> schema.Breakdown:
         """Dollars for traffic are zero: one zone, and object storage of the same region."""
@@ -216,47 +263,59 @@ class PlanWriter:
     def _limit(self, limit: float | None, quantity: Literal["hours", "usd"]) -> schema.Limit | None:
         if limit is None:
             return None
-        if self.outcome:
-            probability = float((getattr(self.outcome.runs, quantity) <= limit).mean())
-        else:
-            probability = getattr(self.candidate, quantity).probability_at_most(limit)
-        return schema.Limit(limit=limit, probability=probability)
+        return schema.Limit(limit=limit, probability=self.chosen.measured.keeps(quantity, limit))
 
-    def _alternatives(self) -> list[schema.Alternative]:
-        """The best of every other instance type, and of the same one in the other market."""
-        objective = self.job.objective_or_default
-        ranked = sorted(
-            self.found.finalists,
-            key=lambda row: (max(excess(row, self.job), 1.0), *preference(row, objective)),
+    def _option(self, row: Candidate) -> schema.Option:
+        option = option_of(row, self.catalog, self.models)
+        return option.model_copy(update={"at_confidence": self._at_confidence(row)})
+
+    def _alternative(self, row: Candidate, choice: Candidate) -> schema.Alternative:
+        late = waits(row, self.models, self.catalog)
+        why_not = wording.why_not(row, choice, self.job) + (f"; {late}" if late else "")
+        return schema.Alternative(**self._option(row).model_dump(), why_not=why_not)
+
+    def _sensitivity(self, shown: Chosen) -> list[str]:
+        doubted, first = self._doubted_input(), not self.measurements
+        dependence = [wording.dependence(doubted)] if doubted else []
+        probe = wording.probe(self.candidate, self.further, first=first)
+        return [*wording.sensitivity(shown, self.job), *dependence, probe]
+
+    def _doubted_input(self) -> schema.DoubtedInput | None:
+        doubted = self.models.doubted_steps
+        found = doubted.strongest(configuration_of(self.candidate, self.catalog)) if doubted else None
+        if found is None:
+            return None
+        working = 1 - min(self.models.overheads.startup_seconds / 3600 / self.candidate.hours.p50, 1.0)
+        hours_factor = None if found.step_factor is None else 1 + working * (found.step_factor - 1)
+        if hours_factor is not None and 1 / WORTH_NAMING <= hours_factor <= WORTH_NAMING:
+            return None
+        return schema.DoubtedInput(
+            key=found.key,
+            value=getattr(self.job.workload, found.key),
+            origin=found.origin,
+            factor=found.factor,
+            hours_factor=hours_factor,
         )
-        best: dict[tuple[str, str], Candidate] = {}
-        for row in ranked:
-            same_type = row.instance_type == self.candidate.instance_type
-            key = (row.instance_type, row.market if same_type else "")
-            if key != (self.candidate.instance_type, self.candidate.market):
-                best.setdefault(key, row)
-        rows = list(best.values())[:_MOST_ALTERNATIVES]
-        return [
-            schema.Alternative(
-                **option_of(row, self.catalog).model_dump(), why_not=wording.why_not(row, self.expected, self.job)
-            )
-            for row in rows
-        ]
+
+    def _comparable(self) -> list[Candidate]:
+        """What the choice was drawn from: where it is fed, those that are."""
+        return [row for row in self.found.finalists if row.fed or not self.candidate.fed]
 
     def _evidence(self) -> schema.Evidence:
         rows, row = self.measurements, self.candidate
         convergence = convergence_source(self.job, self.measured_noise)
-        beyond = self.models.step_time.why_extrapolated(row.instance_type, row.nodes, row.gpu_batch)
+        beyond = self.models.why_extrapolated(configuration_of(row, self.catalog))
         return schema.Evidence(
             probe_count=len(rows),
             probe_usd=sum(row.probe_usd or 0.0 for row in rows),
             cross_validated_error=self.cross_validated_error,
             extrapolated=row.extrapolated,
-            statement=wording.evidence(row, rows, convergence, beyond, self.further),
+            statement=wording.evidence(row, rows, convergence, beyond),
+            doubted_input=self._doubted_input(),
         )
 
 
-def option_of(row: Candidate, catalog: Catalog) -> schema.Option:
+def option_of(row: Candidate, catalog: Catalog, models: FittedModels) -> schema.Option:
     instance_type = catalog.instance_type_by_name[row.instance_type]
     return schema.Option(
         instance_type=row.instance_type,
@@ -268,8 +327,20 @@ def option_of(row: Candidate, catalog: Catalog) -> schema.Option:
         market=row.market,
         on_demand_count=row.on_demand_count,
         global_batch=row.global_batch,
+        strategy=row.strategy,
         hours=interval_of(row.hours),
         usd=interval_of(row.usd),
+        limited_by_feeding=bool(models.limited_by_feeding(configuration_of(row, catalog))[0]),
+    )
+
+
+def _as_written(row: Candidate) -> Candidate:
+    return replace(
+        row,
+        hours=Quantiles(*map(kept_digits, row.hours)),
+        hours_limit=kept_digits(row.hours_limit),
+        usd=Quantiles(*map(kept_digits, row.usd)),
+        usd_limit=kept_digits(row.usd_limit),
     )
 
 

@@ -3,6 +3,7 @@
 from planner.probing.fit_report import FitReport, report_fit
 from planner.probing.further_probe import FurtherProbe, further_probe
 from planner.probing.leave_out import cross_validated_error
+from planner.probing.next_probe import Belief, Visit, best_measured, by_cluster, probe_in_turn
 from planner.probing.probe_clusters import (
     ProbeCluster,
     missing_answers,
@@ -11,16 +12,33 @@ from planner.probing.probe_clusters import (
     refuse_too_small_a_cap,
     still_to_measure,
 )
-from planner.probing.probe_plan import LOCAL, Probe, at_one_batch, container_probes, local_probes, missing, not_in
+from planner.probing.probe_plan import (
+    Probe,
+    at_one_batch,
+    container_probes,
+    local_probes,
+    missing,
+    not_in,
+    probe_of,
+    workers_of_a_model,
+)
 from planner.probing.sentences import convergence_source, not_worth, worth
+from planner.probing.tuning import RentedSpace, rented_space
+from planner.probing.tuning_here import ChoiceHere, SpaceHere
 
 __all__ = [
-    "LOCAL",
+    "Belief",
+    "ChoiceHere",
     "FitReport",
     "FurtherProbe",
     "Probe",
     "ProbeCluster",
+    "RentedSpace",
+    "SpaceHere",
+    "Visit",
     "at_one_batch",
+    "best_measured",
+    "by_cluster",
     "container_probes",
     "convergence_source",
     "cross_validated_error",
@@ -31,9 +49,13 @@ __all__ = [
     "not_in",
     "not_worth",
     "probe_clusters",
+    "probe_in_turn",
+    "probe_of",
     "probe_variables",
     "refuse_too_small_a_cap",
+    "rented_space",
     "report_fit",
     "still_to_measure",
+    "workers_of_a_model",
     "worth",
 ]

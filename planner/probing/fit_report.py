@@ -8,13 +8,17 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from planner.contract import Contract, Share, six_digits
 from planner.inputs import PlanInputs
-from planner.models import StepTimeModel
+from planner.models import FittedModels, StepTimeModel
 from planner.probing.further_probe import FurtherProbe, further_probe
 from planner.probing.leave_out import FEWEST_PROBES, Beyond, error_table, hold_out, mean_error
 from planner.probing.limits import accuracy_limits
 from planner.probing.sentences import convergence_source, worth
 from planner.search import Candidate, Survey, choose, feasible
 from planner.units import counted
+
+_OF_STRATEGIES = (
+    "probes of a transformer are not left out; docs/accuracy.md has the error of its model on public tables"
+)
 
 
 class ErrorEntry(Contract):
@@ -59,13 +63,13 @@ def report_fit(inputs: PlanInputs, survey: Survey) -> FitReport:
     choice = choose(feasible(survey.found.finalists, job), job.objective_or_default)
     convergence = convergence_source(job, inputs.measured_noise)
     batch = choice.global_batch if choice else job.workload.global_batch.high
-    missing = _missing(models.step_time)
+    missing = _missing(models.step_time) if models.sharded_step_time is None else _OF_STRATEGIES
     held_out = [] if missing else hold_out(models.step_time, baselines=True)
     further = further_probe(job, inputs.catalog, models, survey.found.finalists, choice) if choice else None
     report = FitReport(
         job=job.name,
         measurements=len(inputs.measurements),
-        probes={name: len(rows) for name, rows in models.step_time.rows_.items()},
+        probes=_probes(inputs, models),
         errors=tuple(ErrorEntry(**row._asdict()) for row in error_table(held_out)),
         missing=missing,
         cross_validated_error=mean_error(held_out),
@@ -74,9 +78,16 @@ def report_fit(inputs: PlanInputs, survey: Survey) -> FitReport:
         limits=tuple(accuracy_limits(job, models, choice, convergence=convergence, batch=batch)),
         warnings=models.warnings,
         next_probe=_next_probe(further),
-        advice=_advice(choice, further, first=not models.step_time.rows_),
+        advice=_advice(choice, further, first=not models.probed_types),
     )
     return FitReport.model_validate(six_digits(report.model_dump(mode="json")))
+
+
+def _probes(inputs: PlanInputs, models: FittedModels) -> dict[str, int]:
+    if models.sharded_step_time is None:
+        return {name: len(rows) for name, rows in models.step_time.rows_.items()}
+    names = [row.instance_type for row in inputs.measurements]
+    return {name: names.count(name) for name in models.probed_types}
 
 
 def _missing(model: StepTimeModel) -> str | None:

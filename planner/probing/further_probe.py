@@ -7,6 +7,7 @@ best. Types that nobody probed share their error among all their configurations,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ from scipy.special import ndtr
 
 from planner.columns import Z95, Floats
 from planner.inputs import Catalog, Job
-from planner.models import JOB_SD, TYPE_SD, Configurations, FittedModels
+from planner.models import JOB_SD, TYPE_SD, FittedModels
 from planner.probing.probe_plan import measuring_seconds
-from planner.search import Candidate, offers_by_market, preference
+from planner.search import Candidate, configuration_of, offers_by_market, preference
 
 MOST_NODES = 4  # of a cluster that is rented only to measure; more are predicted from it
 # How much of a data sheet's error differs between types: what they all miss alike changes no choice.
@@ -36,6 +37,7 @@ class FurtherProbe(NamedTuple):
     price_usd: float
     gain_usd: float
     gain: float  # as a share of the choice's dollars, or of its hours
+    choice_gain: float | None  # the same of a probe of the choice itself; None where it was measured already
     of_hours: bool  # these are what the job's objective counts; a tenth of them is worth a tenth of the dollars
 
     @property
@@ -75,6 +77,9 @@ def further_probe(
         price_usd=float(price[best]),
         gain_usd=float(gain_usd[best]),
         gain=float(gain[best]),
+        choice_gain=next(
+            (float(gain[row]) for row, option in enumerate(options) if _same(option.candidate, choice)), None
+        ),
         of_hours=job.objective_or_default == "time",
     )
 
@@ -92,16 +97,14 @@ def _options(
     ]
     seen: set[tuple[str, object]] = set()
     for row in (choice, *promising):
-        probed = models.step_time.rows_.get(row.instance_type)
         nodes, gpu_batch = min(row.nodes, MOST_NODES), row.gpu_batch
-        key = (row.instance_type, (nodes, gpu_batch) if probed else None)
-        known = probed.placements.table()[:, [0, 3]].tolist() if probed else []
-        if key in seen or [nodes, gpu_batch] in known:
+        key = (row.instance_type, (nodes, gpu_batch) if row.instance_type in models.probed_types else None)
+        if key in seen or _is_known(models, catalog, row, nodes) or not _can_be_spread(row, catalog, nodes):
             continue
         seen.add(key)
-        log_sd, _ = _doubt(catalog, models, row.instance_type, row.nodes, gpu_batch)
-        probe_sd, seconds = _doubt(catalog, models, row.instance_type, nodes, gpu_batch)
-        shared = 1.0 if models.step_time.rows_ else OWN_SHARE
+        log_sd, _ = _doubt(catalog, models, row, row.nodes)
+        probe_sd, seconds = _doubt(catalog, models, row, nodes)
+        shared = 1.0 if models.probed_types else OWN_SHARE
         yield _Option(
             candidate=row,
             probe=(nodes, gpu_batch),
@@ -109,6 +112,20 @@ def _options(
             log_sd=shared * min(log_sd, probe_sd),
             probe_seconds=measuring_seconds([seconds]),
         )
+
+
+def _is_known(models: FittedModels, catalog: Catalog, row: Candidate, nodes: int) -> bool:
+    """Whether that was measured; with a strategy, whether it was around."""
+    if models.sharded_step_time is not None:
+        return models.why_extrapolated(configuration_of(replace(row, nodes=nodes), catalog)) is None
+    probed = models.step_time.rows_.get(row.instance_type)
+    return probed is not None and [nodes, row.gpu_batch] in probed.placements.table()[:, [0, 3]].tolist()
+
+
+def _can_be_spread(row: Candidate, catalog: Catalog, nodes: int) -> bool:
+    """Whether a copy of the model has its GPUs on so many nodes."""
+    gpus = nodes * catalog.instance_type_by_name[row.instance_type].gpu_count
+    return row.strategy is None or gpus % (row.strategy.tensor_parallel * row.strategy.pipeline) == 0
 
 
 def _value(job: Job, row: Candidate, quantile: int) -> float:
@@ -125,10 +142,9 @@ def _same(row: Candidate, other: Candidate) -> bool:
     return (row.instance_type, row.nodes, row.gpu_batch) == (other.instance_type, other.nodes, other.gpu_batch)
 
 
-def _doubt(catalog: Catalog, models: FittedModels, name: str, nodes: int, gpu_batch: int) -> tuple[float, float]:
-    """Standard deviation of the log step time, and the step's seconds."""
-    one = Configurations.of(catalog, catalog.instance_type_by_name[name], nodes=nodes, gpu_batch=gpu_batch)
-    step = models.step_time.predict(one)
+def _doubt(catalog: Catalog, models: FittedModels, row: Candidate, nodes: int) -> tuple[float, float]:
+    """Standard deviation of the log time of a micro-step on so many nodes, and its seconds."""
+    step = models.step_seconds(configuration_of(replace(row, nodes=nodes, accumulation_steps=1), catalog))
     return float(np.log(step.p95[0] / step.p50[0])) / Z95, float(step.p50[0])
 
 

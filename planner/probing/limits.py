@@ -8,8 +8,16 @@ import numpy as np
 
 from planner.columns import Z95, Quantiles
 from planner.inputs import Job
-from planner.models import COLD_START, RESIDUAL_SD, Configurations, FittedModels, MeasuredRows, StepTimeModel
-from planner.search import Candidate
+from planner.models import (
+    COLD_START,
+    JPEG_VCPU_SECONDS,
+    RESIDUAL_SD,
+    Configurations,
+    FittedModels,
+    MeasuredRows,
+    StepTimeModel,
+)
+from planner.search import Candidate, configuration_of
 from planner.units import counted, format_percent
 
 WORTH_NAMING = 0.05  # below this, repeated probes agree and samples are known
@@ -22,19 +30,20 @@ def accuracy_limits(
     """One line each, the coarsest first. `convergence` names what the samples to the target come from at `batch`."""
     return [
         *_mostly(models, choice),
-        *_unprobed(models.step_time, choice),
+        *_unprobed(models, choice),
         *(line for name, rows in models.step_time.rows_.items() for line in _range(job, models, name, rows)),
         *_repeats(models.step_time),
+        *_feeding(models),
         *_samples(models, convergence, batch),
     ]
 
 
-def _unprobed(model: StepTimeModel, choice: Candidate | None) -> Iterator[str]:
-    if not model.rows_:
+def _unprobed(models: FittedModels, choice: Candidate | None) -> Iterator[str]:
+    if not models.probed_types:
         factor = np.exp(Z95 * np.sqrt(COLD_START.covariance[0, 0] + RESIDUAL_SD**2))
         yield f"no probe yet: step times are the data sheets', within a factor of {factor:.1f} and more on many nodes"
-    elif choice is not None and choice.instance_type not in model.rows_:
-        names = ", ".join(list(model.rows_)[:MOST_TYPES])
+    elif choice is not None and choice.instance_type not in models.probed_types:
+        names = ", ".join(models.probed_types[:MOST_TYPES])
         yield f"no probe of {choice.instance_type}, the present choice: its times follow from {names} and data sheets"
 
 
@@ -42,7 +51,7 @@ def _mostly(models: FittedModels, choice: Candidate | None) -> Iterator[str]:
     """Which of step time and samples the interval of the choice's hours comes from."""
     if choice is None:
         return
-    step = models.step_time.predict(_one(models.step_time, choice.instance_type, choice.nodes, choice.gpu_batch))
+    step = models.step_seconds(configuration_of(choice, models.step_time.catalog))
     samples = models.convergence.predict(np.array([choice.global_batch]))
     spread = [float(np.log(each.p95[0] / each.p05[0])) ** 2 for each in (step, samples)]
     share = spread[0] / (sum(spread) or 1.0)
@@ -73,6 +82,12 @@ def _repeats(model: StepTimeModel) -> Iterator[str]:
         spread = Z95 * float(np.sqrt(rows.repeat_variance))
         if spread > WORTH_NAMING:
             yield f"probes of {name} repeat only within {format_percent(spread)}: no prediction there is closer"
+
+
+def _feeding(models: FittedModels) -> Iterator[str]:
+    if models.feeding.from_table:
+        factor = np.exp(Z95 * JPEG_VCPU_SECONDS.log_sd)
+        yield f"no probe with a data loader yet: decoding is a table's, within a factor of {factor:.1f}"
 
 
 def _samples(models: FittedModels, convergence: str, batch: int) -> Iterator[str]:

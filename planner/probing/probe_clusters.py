@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from planner.errors import InputError
-from planner.inputs import InstanceType, Job, Measurement, PlanInputs, Precision
-from planner.models import Configurations
+from planner.inputs import InstanceType, Job, Measurement, ParallelStrategy, PlanInputs, Precision
+from planner.models import Configurations, Strategies
 from planner.probing.probe_plan import Probe, batches_between, measuring_seconds, missing
 from planner.search import HOURS_PER_MONTH, STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib
 from planner.units import format_usd
@@ -41,6 +41,7 @@ class ProbeCluster(NamedTuple):
     startup_seconds: float
     expected_seconds: float
     max_seconds: int
+    strategy: ParallelStrategy | None = None  # of the candidate that the cluster is rented for
 
     @property
     def expected_usd(self) -> float:
@@ -77,7 +78,7 @@ def probe_clusters(
         raise InputError("a probing cluster may run between a minute and four hours", key="--max-duration")
     clusters = [
         cluster
-        for offer in _promising(inputs, survey)
+        for offer in promising(inputs, survey)
         for nodes in node_counts
         if nodes <= inputs.job_file.job.constraints.nodes.high
         if (cluster := _cluster(inputs, survey, offer, nodes, spot, longest_seconds)) is not None
@@ -85,7 +86,7 @@ def probe_clusters(
     return sorted(clusters, key=lambda cluster: (cluster.max_usd, cluster.instance_type, cluster.nodes))
 
 
-def _promising(inputs: PlanInputs, survey: Survey) -> list[Candidate]:
+def promising(inputs: PlanInputs, survey: Survey) -> list[Candidate]:
     """The best of each family; those with measurements first, so that what was begun is finished.
 
     A VPC is in one region, so all are in that of the best.
@@ -104,15 +105,32 @@ def _cluster(
     inputs: PlanInputs, survey: Survey, offer: Candidate, nodes: int, spot: bool, longest_seconds: float | None
 ) -> ProbeCluster | None:
     """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
-    job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
+    instance_type = inputs.catalog.instance_type_by_name[offer.instance_type]
     fitting = survey.models.memory.largest_batch(instance_type, nodes)
-    batches = _batches(job, nodes, instance_type.gpu_count, fitting)
-    prices = _hourly_usd(inputs, offer, spot)
-    if not batches or prices is None:
+    batches = _batches(inputs.job_file.job, nodes, instance_type.gpu_count, fitting)
+    price = node_price(inputs, offer, spot=spot)
+    if not batches or price is None:
         return None
-    configurations = Configurations.of(inputs.catalog, instance_type, nodes=nodes, gpu_batch=batches)
+    return cluster_of(inputs, survey, offer, price, nodes, batches, longest_seconds)
+
+
+def cluster_of(
+    inputs: PlanInputs,
+    survey: Survey,
+    offer: Candidate,
+    price: NodePrice,
+    nodes: int,
+    batches: tuple[int, ...],
+    longest_seconds: float | None = None,
+) -> ProbeCluster:
+    """So many nodes of what is offered, to measure these batches one after the other."""
+    instance_type = inputs.catalog.instance_type_by_name[offer.instance_type]
+    strategies = None if offer.strategy is None else Strategies.repeated(offer.strategy, len(batches))
+    configurations = Configurations.of(
+        inputs.catalog, instance_type, nodes=nodes, gpu_batch=batches, strategies=strategies
+    )
     startup = survey.models.overheads.startup_seconds
-    expected = startup + measuring_seconds(survey.models.step_time.predict(configurations).p50.tolist())
+    expected = startup + measuring_seconds(survey.models.step_seconds(configurations).p50.tolist())
     longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)
     return ProbeCluster(
         instance_type=instance_type.name,
@@ -121,13 +139,14 @@ def _cluster(
         nodes=nodes,
         gpus_per_node=instance_type.gpu_count,
         gpu_batches=batches,
-        precision=job.workload.precision,
-        spot=spot,
-        hourly_usd=nodes * prices[0],
-        highest_hourly_usd=nodes * prices[1],
+        precision=inputs.job_file.job.workload.precision,
+        spot=price.spot,
+        hourly_usd=nodes * price.usd,
+        highest_hourly_usd=nodes * price.highest_usd,
         startup_seconds=startup,
         expected_seconds=expected,
         max_seconds=math.ceil(longest / 60) * 60,
+        strategy=offer.strategy,
     )
 
 
@@ -144,8 +163,16 @@ def _batches(job: Job, nodes: int, gpus_per_node: int, fitting: int) -> tuple[in
     return batches_between(low, high) if nodes == 1 else tuple(dict.fromkeys((low, high)))
 
 
-def _hourly_usd(inputs: PlanInputs, offer: Candidate, spot: bool) -> tuple[float, float] | None:
-    """A node with its volume: as bought, and on demand, which bounds it."""
+class NodePrice(NamedTuple):
+    """An hour of a node with its volume: as bought, and on demand, which bounds it."""
+
+    spot: bool
+    usd: float
+    highest_usd: float
+
+
+def node_price(inputs: PlanInputs, offer: Candidate, *, spot: bool) -> NodePrice | None:
+    """None where nothing is sold that way."""
     sold = next(row for row in inputs.catalog.offers_by_type[offer.instance_type] if row.region == offer.region)
     as_bought = sold.spot_usd.get(offer.zone) if spot else sold.on_demand_usd
     if as_bought is None or sold.on_demand_usd is None:
@@ -153,7 +180,7 @@ def _hourly_usd(inputs: PlanInputs, offer: Candidate, spot: bool) -> tuple[float
     monthly = next(row.volume_usd_per_gib_month for row in inputs.catalog.regions if row.name == offer.region)
     gib = root_volume_gib(inputs.job_file.job.workload.checkpoint_bytes_or_default)
     volume = gib * monthly / HOURS_PER_MONTH
-    return as_bought + volume, sold.on_demand_usd + volume
+    return NodePrice(spot, as_bought + volume, sold.on_demand_usd + volume)
 
 
 def still_to_measure(clusters: Iterable[ProbeCluster], measurements: Sequence[Measurement]) -> list[ProbeCluster]:
@@ -173,13 +200,20 @@ def refuse_too_small_a_cap(clusters: Sequence[ProbeCluster], max_usd: float) -> 
 
 
 def probe_variables(
-    job: Job, cluster: ProbeCluster, instance_type: InstanceType, command: Sequence[str], run_id: str
+    job: Job,
+    cluster: ProbeCluster,
+    instance_type: InstanceType,
+    command: Sequence[str],
+    run_id: str,
+    *,
+    measure_noise: bool = True,
 ) -> dict[str, Any]:
     """The root variables of templates/probe."""
     several = cluster.nodes > 1
     gpu_batch = cluster.gpu_batches[0]
     global_batch = cluster.probe(gpu_batch).global_batch
-    return {
+    asked = {} if cluster.strategy is None else {"strategy": cluster.strategy.model_dump()}
+    return asked | {
         "region": cluster.region,
         "run_id": run_id,
         "availability_zone_id": cluster.zone,
@@ -191,7 +225,9 @@ def probe_variables(
         "network_cards": instance_type.network_cards,
         "placement_group": several and instance_type.efa_interfaces > 0,
         "root_volume_gib": root_volume_gib(job.workload.checkpoint_bytes_or_default),
-        "container_command": sweep_command(cluster, job.workload.target.reference_batch, command),
+        "container_command": sweep_command(
+            cluster, job.workload.target.reference_batch, command, measure_noise=measure_noise
+        ),
         "global_batch": global_batch,
         "gpu_batch": gpu_batch,
         "learning_rate_scale": global_batch / job.workload.target.reference_batch,
@@ -203,7 +239,9 @@ def probe_variables(
     }
 
 
-def sweep_command(cluster: ProbeCluster, reference_batch: int, command: Sequence[str]) -> list[str]:
+def sweep_command(
+    cluster: ProbeCluster, reference_batch: int, command: Sequence[str], *, measure_noise: bool = True
+) -> list[str]:
     """What torchrun starts on every node: the job's own script, once per batch size."""
     seconds = max((cluster.max_seconds - cluster.startup_seconds) / len(cluster.gpu_batches), _SHORTEST_SECONDS)
     options = {
@@ -211,7 +249,8 @@ def sweep_command(cluster: ProbeCluster, reference_batch: int, command: Sequence
         "--reference-batch": str(reference_batch),
         "--seconds-per-batch": str(math.floor(seconds)),
     }
-    return ["-m", "probes.sweep", *(word for option in options.items() for word in option), "--", *command]
+    words = [word for option in options.items() for word in option]
+    return ["-m", "probes.sweep", *words, *([] if measure_noise else ["--no-noise"]), "--", *command]
 
 
 def missing_answers(job: Job, command: Sequence[str]) -> list[str]:

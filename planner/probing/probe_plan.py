@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from planner.inputs import Job, Measurement, Precision
+from planner.inputs import LOCAL, Job, Measurement, ParallelStrategy, Precision
 
-LOCAL = "local"  # the instance type of a machine that is not in the catalogue
 # Of one batch size: warm-up, twice eight windows of twenty, gradient noise; then imports, data, checkpoint, all-reduce.
 STEPS_PER_BATCH = 450
 SECONDS_BESIDE_STEPS = 60.0
@@ -22,20 +21,30 @@ class Probe(NamedTuple):
     gpu_batch: int
     accumulation_steps: int
     precision: Precision
+    strategy: ParallelStrategy | None = None  # None: as the script likes, or else DDP
 
     @property
     def global_batch(self) -> int:
-        return self.nodes * self.gpus_per_node * self.gpu_batch * self.accumulation_steps
+        """Workers that share one model take the same samples."""
+        parts = self.nodes * self.gpus_per_node // workers_of_a_model(self.strategy)
+        return parts * self.gpu_batch * self.accumulation_steps
 
 
-def local_probes(job: Job, worker_counts: Sequence[int]) -> list[Probe]:
-    """Three batch sizes on one worker, which separate a step's fixed part from its samples; the middle one on more."""
-    return _spread(job, [(1, workers) for workers in worker_counts])
+def workers_of_a_model(strategy: ParallelStrategy | None) -> int:
+    return strategy.tensor_parallel * strategy.pipeline if strategy else 1
 
 
-def container_probes(job: Job, node_counts: Sequence[int]) -> list[Probe]:
+def local_probes(job: Job, worker_counts: Sequence[int], strategy: ParallelStrategy | None = None) -> list[Probe]:
+    """Three batch sizes on one worker, which separate a step's fixed part from its samples; the middle one on more.
+
+    One worker, or as few as hold a model together.
+    """
+    return _spread(job, [(1, workers) for workers in worker_counts], strategy)
+
+
+def container_probes(job: Job, node_counts: Sequence[int], strategy: ParallelStrategy | None = None) -> list[Probe]:
     """The same with nodes of one worker each, so that gradients cross a network. One node is like one local worker."""
-    return _spread(job, [(nodes, 1) for nodes in node_counts])
+    return _spread(job, [(nodes, 1) for nodes in node_counts], strategy)
 
 
 def at_one_batch(probes: Iterable[Probe], gpu_batch: int) -> list[Probe]:
@@ -43,15 +52,15 @@ def at_one_batch(probes: Iterable[Probe], gpu_batch: int) -> list[Probe]:
     return list(dict.fromkeys(probe._replace(gpu_batch=gpu_batch) for probe in probes))
 
 
-def _spread(job: Job, shapes: Iterable[tuple[int, int]]) -> list[Probe]:
-    workload = job.workload
+def _spread(job: Job, shapes: Iterable[tuple[int, int]], strategy: ParallelStrategy | None) -> list[Probe]:
+    workload, fewest = job.workload, workers_of_a_model(strategy)
     batches = batches_between(workload.global_batch.low, workload.global_batch.high)
     middle = batches[len(batches) // 2]
-    single = [Probe(LOCAL, 1, 1, batch, 1, workload.precision) for batch in batches]
+    single = [Probe(LOCAL, 1, fewest, batch, 1, workload.precision, strategy) for batch in batches]
     several = [
-        Probe(LOCAL, nodes, workers, max(middle // (nodes * workers), 1), 1, workload.precision)
+        Probe(LOCAL, nodes, workers, max(middle * fewest // (nodes * workers), 1), 1, workload.precision, strategy)
         for nodes, workers in shapes
-        if nodes * workers > 1
+        if nodes * workers > fewest
     ]
     return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.nodes, probe.gpus_per_node))
 
@@ -84,10 +93,18 @@ def missing(probes: Iterable[Probe], measurements: Iterable[Measurement]) -> lis
 
 
 def not_in(known: Iterable[Measurement], rows: Iterable[Measurement]) -> list[Measurement]:
-    """Rows of configurations that are not known yet."""
-    measured = {probe_of(row) for row in known}
-    return [row for row in rows if probe_of(row) not in measured]
+    """Rows of configurations that are not known yet, of this run or of one that does not say what ran."""
+    measured = {(probe_of(row), row.run_key) for row in known}
+    return [row for row in rows if not {(probe_of(row), row.run_key), (probe_of(row), None)} & measured]
 
 
 def probe_of(row: Measurement) -> Probe:
-    return Probe(row.instance_type, row.nodes, row.gpus_per_node, row.gpu_batch, row.accumulation_steps, row.precision)
+    return Probe(
+        row.instance_type,
+        row.nodes,
+        row.gpus_per_node,
+        row.gpu_batch,
+        row.accumulation_steps,
+        row.precision,
+        row.strategy,
+    )

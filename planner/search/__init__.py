@@ -1,19 +1,31 @@
 """Every candidate priced, and one chosen; DeepVM's rule as another way to choose."""
 
-from planner.search.candidates import HOURS_PER_MONTH, Market, every_split, offers_by_market, root_volume_gib
-from planner.search.decision import choose_candidate, cluster, simulated_choice
+from planner.search.candidates import (
+    HOURS_PER_MONTH,
+    Market,
+    batch_shares,
+    every_split,
+    offers_by_market,
+    root_volume_gib,
+)
+from planner.search.decision import Chosen, choose_candidate, cluster, simulated_choice
 from planner.search.deepvm.rental import MEMORY_TYPES_SOURCE, DeepVm, Rental, ScalingOf
 from planner.search.every_candidate import SearchResult, evaluate
-from planner.search.pricing import STOP_SLACK_HOURS, Candidate
-from planner.search.ranking import choose, excess, feasible, front, preference
+from planner.search.micro_steps import step_seconds
+from planner.search.pricing import MAX_WAIT_HOURS, NEAR_TIE, STOP_SLACK_HOURS, Candidate
+from planner.search.ranking import choose, feasible, front, preference
 from planner.search.simulated import SpotOutcome, configuration_of, simulated
 from planner.search.survey import Survey, take_survey
+from planner.search.tables import Wanted, strategy_table
 
 __all__ = [
     "HOURS_PER_MONTH",
+    "MAX_WAIT_HOURS",
     "MEMORY_TYPES_SOURCE",
+    "NEAR_TIE",
     "STOP_SLACK_HOURS",
     "Candidate",
+    "Chosen",
     "DeepVm",
     "Market",
     "Rental",
@@ -21,13 +33,14 @@ __all__ = [
     "SearchResult",
     "SpotOutcome",
     "Survey",
+    "Wanted",
+    "batch_shares",
     "choose",
     "choose_candidate",
     "cluster",
     "configuration_of",
     "evaluate",
     "every_split",
-    "excess",
     "feasible",
     "front",
     "offers_by_market",
@@ -35,5 +48,7 @@ __all__ = [
     "root_volume_gib",
     "simulated",
     "simulated_choice",
+    "step_seconds",
+    "strategy_table",
     "take_survey",
 ]

@@ -33,14 +33,14 @@ def every_split(
     rows = [
         (count, local_batch, micro_steps)
         for count in range(nodes.low, nodes.high + 1)
-        for share in _shares(-(-global_batch.low // (count * gpus)), global_batch.high // (count * gpus))
-        for local_batch, micro_steps in _splits(share)
+        for share in batch_shares(-(-global_batch.low // (count * gpus)), global_batch.high // (count * gpus))
+        for local_batch, micro_steps in splits_of(share)
     ]
     count, local_batch, micro_steps = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return Configurations.of(catalog, instance_type, nodes=count, gpu_batch=local_batch, accumulation_steps=micro_steps)
 
 
-def _shares(low: int, high: int) -> list[int]:
+def batch_shares(low: int, high: int) -> list[int]:
     """Samples per GPU and step worth trying: 1, 2, 3, 4, 6, 8, 12 … and both ends of what is allowed."""
     if low > high:
         return []
@@ -50,13 +50,22 @@ def _shares(low: int, high: int) -> list[int]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _splits(share: int) -> tuple[tuple[int, int], ...]:
+def splits_of(share: int) -> tuple[tuple[int, int], ...]:
     """Into local batch and micro-steps, without a remainder."""
     return tuple(
         (share // micro_steps, micro_steps)
         for micro_steps in range(1, min(share, _MOST_MICRO_STEPS) + 1)
         if share % micro_steps == 0
     )
+
+
+def usual_batch(rows: Configurations) -> Flags:
+    """Whether people would run it: a GPU takes 1, 2, 4 or a multiple of 8 samples, in a micro-step and in a step."""
+    return _usual(rows.gpu_batch) & _usual(rows.gpu_batch * rows.accumulation_steps)
+
+
+def _usual(samples: Ints) -> Flags:
+    return np.asarray((samples & 7 == 0) | ((samples < 8) & (samples & (samples - 1) == 0)))
 
 
 def root_volume_gib(checkpoint_bytes: float) -> int:

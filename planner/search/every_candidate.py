@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from planner.models import Configurations
 from planner.search.candidates import Market, Offers, every_split, offers_by_market, within_quota
 from planner.search.pricing import Candidate, Predictors, Priced, on_demand, spot_places, with_spot, work_hours
 from planner.search.ranking import preference
+from planner.search.tables import PlainTable, StrategyTable, Wanted, strategy_table
 from planner.spot import on_demand_bases
 
 
@@ -30,6 +31,7 @@ class SearchResult:
     finalists: tuple[Candidate, ...]
     candidate_count: int
     left_out: Counter[str]  # how many instance types took no part, by the reason
+    too_small: tuple[InstanceType, ...] = ()  # of those, the ones whose GPUs cannot hold the job
 
 
 def search(
@@ -39,15 +41,30 @@ def search(
     fronts = _Fronts(job=job, catalog=catalog, regions=regions, predictors=predictors)
     for gpu_count in sorted({instance_type.gpu_count for instance_type in instance_types}):
         alike = [each for each in instance_types if each.gpu_count == gpu_count]
-        splits = every_split(catalog, alike[0], job.constraints.nodes, job.workload.global_batch)
-        samples = predictors.samples(splits.global_batch)
+        table = _table(job, catalog, alike[0])
+        samples = predictors.samples(table.batches)
         for instance_type in alike:
-            reason = fronts.add(splits.on(catalog, instance_type), samples)
+            reason = fronts.add(table, instance_type, samples)
             fronts.left_out.update([reason] if reason else [])
+    named = {row.instance_type for row in fronts.finalists}  # of the others some cannot even compute this precision
+    unfed = {each.name for each in instance_types if each.name in named and not predictors.feeds(each)}
+    fronts.finalists = [replace(row, fed=False) if row.instance_type in unfed else row for row in fronts.finalists]
     fronts.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
     return SearchResult(
-        finalists=tuple(fronts.finalists), candidate_count=fronts.candidate_count, left_out=fronts.left_out
+        finalists=tuple(fronts.finalists),
+        candidate_count=fronts.candidate_count,
+        left_out=fronts.left_out,
+        too_small=tuple(fronts.too_small),
     )
+
+
+def _table(job: Job, catalog: Catalog, instance_type: InstanceType) -> PlainTable | StrategyTable:
+    """Of every instance type with as many GPUs."""
+    nodes, workload = job.constraints.nodes, job.workload
+    if workload.transformer is None:
+        return PlainTable(every_split(catalog, instance_type, nodes, workload.global_batch))
+    options, wanted = workload.strategies_or_default, Wanted(global_batch=workload.global_batch)
+    return strategy_table(catalog, instance_type, nodes, workload.transformer, options, wanted)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,31 +78,34 @@ class _Fronts:
     finalists: list[Candidate] = field(default_factory=list)
     candidate_count: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    too_small: list[InstanceType] = field(default_factory=list)
 
-    def add(self, configurations: Configurations, samples: Prediction) -> str | None:
+    def add(self, table: PlainTable | StrategyTable, instance_type: InstanceType, samples: Prediction) -> str | None:
         """All of one instance type. Why it takes no part, if it does not."""
-        instance_type, workload = configurations.instance_type, self.job.workload
+        configurations, workload = table.configurations.on(self.catalog, instance_type), self.job.workload
         if configurations.gpu.peak_flops_per_second(workload.precision) is None:
             return "have no units for this precision"
         offers = offers_by_market(self.catalog, instance_type, self.regions, workload.checkpoint_bytes_or_default)
         if not offers["on_demand"]:
             return "are not sold on demand in these regions"
-        fits = self.predictors.fits(configurations)
+        fits = table.possible(self.predictors.fits(configurations))
         if len(fits) and not fits.any():
+            self.too_small.append(instance_type)
             return "have too little GPU memory for the smallest local batch"
         count_before = self.candidate_count
-        self._add_markets(configurations.at(fits), samples.at(fits), offers)
+        kept = table.unbeaten(configurations, fits, samples, self.predictors)
+        self._add_markets(kept.configurations, kept.work, offers, kept.stand_for)
         took_part = self.candidate_count > count_before
         return None if took_part else "exceed the quotas, the batch range or what the spot options leave"
 
     def _add_markets(
-        self, configurations: Configurations, samples: Prediction, offers: Mapping[Market, Offers]
+        self, configurations: Configurations, work: Prediction, offers: Mapping[Market, Offers], stand_for: Ints
     ) -> None:
+        """`stand_for`: how many candidates each row is, itself included, of which it is the best."""
         constraints, nodes = self.job.constraints, configurations.nodes
-        work = work_hours(configurations, samples, self.predictors)
         if constraints.spot != "always":
             bought = on_demand(configurations, work, offers["on_demand"], self.predictors)
-            self._add(bought, nodes, 0 * nodes, len(offers["on_demand"]))
+            self._add(bought, nodes, 0 * nodes, stand_for * len(offers["on_demand"]))
         markets = self.predictors.spot_markets
         if constraints.spot == "never" or markets is None or not offers["spot"]:
             return
@@ -104,11 +124,12 @@ class _Fronts:
                     predictors=self.predictors,
                     deadline_hours=deadline,
                 )
-                self._add(bought, base if deadline is None else nodes, nodes - base, place.stands_for)
+                stood_for = stand_for[row] * place.stands_for
+                self._add(bought, base if deadline is None else nodes, nodes - base, stood_for)
 
-    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints, zones: int) -> None:
+    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints, stand_for: Ints) -> None:
         allowed = within_quota(priced.configurations.instance_type, on_demand_nodes, spot_nodes, self.job.constraints)
-        self.candidate_count += int(allowed.sum()) * zones
+        self.candidate_count += int(stand_for[allowed].sum())
         self.finalists += priced.front(allowed, self.job.constraints.confidence)
 
 

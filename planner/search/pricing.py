@@ -9,12 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.columns import Flags, Floats, Ints, Prediction, Quantiles
-from planner.inputs import InstanceType
+from planner.inputs import InstanceType, ParallelStrategy
 from planner.models import Configurations
-from planner.search.candidates import Market, Offers
+from planner.search.candidates import Market, Offers, usual_batch
+from planner.search.micro_steps import bounded, step_seconds
 from planner.spot import SpotMarkets, SpotSource, expected_losses, fallen_back
 
-STOP_SLACK_HOURS = 0.5  # after which AWS itself stops a run whose nodes did not (modules/gpu-cluster/deadline.tf)
+NEAR_TIE = 0.05  # what is so close by the objective is decided by what else people care about
+STOP_SLACK_HOURS = 0.5  # after which a run whose nodes did not stop it is stopped (modules/gpu-cluster/deadline.tf)
+# Half an hour to boot and pull the image, and an hour in which nodes wait for the last one (max_wait_seconds of the
+# module): beside the runtime, which counts from when all are there.
+MAX_WAIT_HOURS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,8 @@ class Predictors:
     checkpoint_share: float
     spot_price: Prediction
     spot_markets: SpotMarkets | None  # None: without checkpoints a lost node loses everything
+    least_seconds: Callable[[Configurations], Floats] | None = None  # at most the middle of a step, sooner predicted
+    feeds: Callable[[InstanceType], bool] = lambda _: True  # whether its GPUs get samples as fast as they take them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,9 @@ class Candidate:
     usd: Quantiles
     usd_limit: float
     extrapolated: bool
+    strategy: ParallelStrategy | None = None  # of jobs with a shape
+    usual_batch: bool = True  # one that people would run
+    fed: bool = True  # its type's GPUs get samples as fast as they take them, as far as is known without measuring
 
 
 class SpotPlace(NamedTuple):
@@ -86,10 +96,19 @@ def spot_places(offers: Offers, instance_type: InstanceType, markets: SpotMarket
     return places
 
 
-def work_hours(configurations: Configurations, samples: Prediction, predictors: Predictors) -> Prediction:
-    """Steps alone: no checkpoints, no start-up, no lost nodes."""
+def work_hours(
+    configurations: Configurations, samples: Prediction, predictors: Predictors, *, every_split: bool = False
+) -> Prediction:
+    """Steps alone: no checkpoints, no start-up, no lost nodes.
+
+    `every_split`: the rows hold the finer splits of each, as `every_split` lists them.
+    """
     steps = samples.scaled(1.0 / configurations.global_batch)
-    return predictors.step_seconds(configurations).times(steps).scaled(1 / 3600)
+    if every_split:
+        seconds = bounded(predictors.step_seconds(configurations), configurations)
+    else:
+        seconds = step_seconds(configurations, predictors.step_seconds)
+    return seconds.times(steps).scaled(1 / 3600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +128,12 @@ class Priced:
     usd: Prediction
 
     def front(self, allowed: Flags, confidence: float) -> list[Candidate]:
+        """What nothing beats, and what nothing that people would run beats by more than a near tie."""
         rows = np.flatnonzero(allowed)
-        hours, usd = self.hours.quantile(confidence), self.usd.quantile(confidence)
-        return self.candidates(rows[pareto_rows(hours[rows], usd[rows])], confidence)
+        hours, usd = self.hours.quantile(confidence)[rows], self.usd.quantile(confidence)[rows]
+        handicap = np.where(usual_batch(self.configurations)[rows], 1.0, 1.0 + NEAR_TIE)
+        usual = pareto_rows(hours * handicap, usd * handicap)
+        return self.candidates(rows[np.union1d(pareto_rows(hours, usd), usual)], confidence)
 
     def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
         rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
@@ -133,7 +155,10 @@ class Priced:
             "usd": usd.rows(),
             "usd_limit": usd.quantile(confidence).tolist(),
             "extrapolated": hours.extrapolated.tolist(),
+            "usual_batch": usual_batch(rows).tolist(),
         }
+        if rows.strategies is not None:
+            columns["strategy"] = [rows.strategies.one(row) for row in range(len(rows))]
         same: dict[str, Any] = {
             "instance_type": rows.instance_type.name,
             "market": offers.market,

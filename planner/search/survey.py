@@ -35,9 +35,15 @@ def take_survey(inputs: PlanInputs) -> Survey:
 
 def _instance_types(inputs: PlanInputs) -> Sequence[InstanceType]:
     try:
-        return select_instance_types(inputs.catalog, inputs.job_file.job.constraints.instance_types)
+        found = select_instance_types(inputs.catalog, inputs.job_file.job.constraints.instance_types)
     except InputError as error:
         raise inputs.job_file.error(("constraints", "instance_types"), error.message) from None
+    most = max(instance_type.gpu_count for instance_type in found)
+    asked = inputs.job_file.job.workload.strategies_or_default.tensor_parallel
+    if asked > most:
+        key = ("workload", "strategies", "tensor_parallel")
+        raise inputs.job_file.error(key, f"{asked} is beyond a node: these instance types have at most {most} GPUs")
+    return found
 
 
 def _regions(inputs: PlanInputs) -> tuple[str, ...]:
@@ -63,11 +69,13 @@ def _predictors(inputs: PlanInputs, models: FittedModels) -> Predictors:
     return Predictors(
         fits=models.memory.fits,
         largest_batch=models.memory.largest_batch,
-        step_seconds=models.step_time.predict,
+        step_seconds=models.step_seconds,
         samples=models.convergence.predict,
         startup_seconds=overheads.startup_seconds,
         checkpoint_interval_seconds=overheads.checkpoint_interval_seconds,
         checkpoint_share=overheads.checkpoint_share,
         spot_price=spot_price_drift(),
+        feeds=models.feeds,
+        least_seconds=None if models.sharded_step_time is None else models.sharded_step_time.median_seconds,
         spot_markets=markets if job.workload.checkpoint_bytes_or_default > 0 else None,
     )

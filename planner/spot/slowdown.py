@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from planner.columns import Z95, Floats, Ints, Prediction
 from planner.models import UNNOTICED_SHARE
+from planner.spot.rates.pooled import LOSS_EXPONENT, RETURN_EXPONENT
 from planner.spot.rates.process import (
     AGE_EDGES_HOURS,
     SpotProcess,
@@ -24,10 +25,6 @@ from planner.spot.rates.process import (
     moments_by_row,
 )
 
-# A gang is lost more often than a node, but far less often than its nodes would be one by one: losses come together.
-# Exponents of the node count, read off two recordings of 4 nodes and two of 16: losses grow by 0 to 0.66, so rough.
-LOSS_EXPONENT, EXPONENT_SD = 0.25, 0.2
-RETURN_EXPONENT = -0.05
 _LESS_HOURS = 2.0  # half the rates is about a quarter of the hours
 # With luck hardly anything is lost: p05 is this power of p50, in simulations 0 to 0.3. The same power for all, since
 # with a longer lucky tail for more spot nodes these would now and then look safer.
@@ -71,14 +68,24 @@ class SpotRates:
             return_per_hour=self.return_per_hour * np.reshape(returns, (-1, 1)),
         )
 
-    def for_gang(self, times_as_many: Floats | Ints) -> SpotRates:
+    def for_gang(
+        self,
+        times_as_many: Floats | Ints,
+        loss_exponent: float = LOSS_EXPONENT,
+        return_exponent: float = RETURN_EXPONENT,
+    ) -> SpotRates:
         """The rates of a gang with that many times the spot nodes. A gang without any is never lost."""
         more = np.maximum(np.asarray(times_as_many, dtype=float), 1.0)
-        scaled = self.scaled(np.where(np.asarray(times_as_many) > 0, more**LOSS_EXPONENT, 0.0), more**RETURN_EXPONENT)
-        return replace(
-            scaled,
-            loss_log_sd=np.hypot(self.loss_log_sd, EXPONENT_SD * np.log(more)),
-            return_log_sd=self.return_log_sd + 0.0 * more,
+        scaled = self.scaled(np.where(np.asarray(times_as_many) > 0, more**loss_exponent, 0.0), more**return_exponent)
+        loss_log_sd, return_log_sd = (sd + 0.0 * more for sd in (self.loss_log_sd, self.return_log_sd))
+        return replace(scaled, loss_log_sd=loss_log_sd, return_log_sd=return_log_sd)
+
+    def process(self, row: int) -> SpotProcess:
+        return SpotProcess(
+            loss_per_hour=self.loss_per_hour[row],
+            return_per_hour=self.return_per_hour[row],
+            log_sd=float(self.return_log_sd[row]),
+            own_loss_log_sd=float(self.loss_log_sd[row]),
         )
 
     @property

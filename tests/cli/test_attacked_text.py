@@ -39,6 +39,11 @@ texts = st.text(
 )
 
 
+def test_a_text_may_have_two_thousand_characters():
+    assert escaped("x" * 2000) == "x" * 2000
+    assert escaped("x" * 2001) == "x" * 1999 + "…"
+
+
 @given(texts)
 def test_in_a_cell_it_shows_as_it_is_written(text):
     table = f"| a | b |\n| --- | --- |\n| x{escaped(text)}x | {escaped(text)} |"
@@ -75,6 +80,8 @@ def hostile_workspace(run_scav: Callable[..., Result], write_job: Callable[..., 
     plan |= {"reason": HOSTILE, "sensitivity": [HOSTILE], "run_id": f"x`{HOSTILE}", "summary": HOSTILE}
     plan["inputs"]["catalog"] = HOSTILE
     plan["evidence"]["statement"] = HOSTILE
+    plan["left_out"] = {"considered": 3, "reasons": {HOSTILE: 1}}
+    plan["choice"]["vcpu_quota"] = {"family": HOSTILE, "on_demand": 1, "spot": 0}
     plan["choice"] |= {"gpu": HOSTILE, "availability_zone": HOSTILE, "instance_type": HOSTILE}
     for option in plan["alternatives"]:
         option |= {"instance_type": HOSTILE, "why_not": HOSTILE}
@@ -93,7 +100,14 @@ def test_a_plan_file_full_of_markup_is_text_in_a_comment(run_scav, hostile_works
     found = tokens(result.stdout)
     assert not {"link_open", "image", "html_inline", "html_block", "s_open"} & {item.type for item in found}
     assert [item.type for item in found].count("em_open") == 1  # ours: *at most*
-    ours = ["# What", "## Where the dollars go (p50)", "## Guardrails", "## Change", "## Why this cluster"]
+    ours = [
+        "# What",
+        "## Where the dollars go (p50)",
+        "## Guardrails",
+        "## Change",
+        "## Why this cluster",
+        "## The cluster",
+    ]
     headings = [line for line in result.stdout.splitlines() if line.startswith("#")]
     assert len(headings) == len(ours) + 2
     assert not MENTION.search(re.sub(r"`[^`]*`", "", result.stdout.replace("\u2060", " ")))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 
 import pytest
 
-from planner.cli.probe_table import probe_table
+from planner.cli.probe_table import adapter_note, probe_table
 from planner.inputs.measurements import Measurement
 from planner.units import counted
 
@@ -54,8 +56,21 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_the_table_of_probes_fits_a_terminal():
-    row = Measurement(
+def test_a_reader_that_stops_in_the_middle_of_a_table_is_no_error():
+    """rich writes that table, in one piece: more than this pipe holds, so it is being written when the reader ends."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    command = [sys.executable, "-m", "planner", "catalog", "list", "--region", "all"]
+    with subprocess.Popen(command, stdout=write, stderr=subprocess.PIPE, text=True) as listing:
+        os.close(write)
+        assert os.read(read, 9) == b"Catalogue"
+        os.close(read)
+        assert listing.communicate()[1] == ""
+    assert listing.returncode == 0
+
+
+def measurement():
+    return Measurement(
         instance_type="local",
         nodes=16,
         gpus_per_node=16,
@@ -68,9 +83,20 @@ def test_the_table_of_probes_fits_a_terminal():
         window_variation=0.123,
         noise=NOISE,
     )
-    lines = probe_table([row])
+
+
+def test_the_table_of_probes_fits_a_terminal():
+    lines = probe_table([measurement()])
     assert max(len(line) for line in lines) <= 80
     assert "123,456 -27 % +54 %" in lines[1]
+
+
+def test_who_was_handed_the_batch_by_scav_is_told_what_a_run_needs():
+    own, *adapted = (
+        measurement().model_copy(update={"adapter": name}) for name in (None, "lightning", "accelerate", "lightning")
+    )
+    assert adapter_note([own]) is None
+    assert str(adapter_note([own, *adapted])).startswith("scav handed the batch to accelerate and lightning for")
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1500, "1,500 nodes")])

@@ -22,7 +22,7 @@ from planner.inputs.plan_inputs import Hashed, Snapshot, plan_inputs
 from planner.outside import assets, store
 from planner.outside.render import render_workspace
 from planner.plan.build import make_plan
-from planner.plan.review.text import plan_text
+from planner.plan.review.page import page_text, plan_page
 
 pytestmark = pytest.mark.slow
 
@@ -211,7 +211,7 @@ def plan_and_render(job_file: JobFile, measurements: MeasurementFile, catalog: S
         plan = make_plan(plan_inputs(job_file, catalog, Hashed(measurements), **nothing, job_sha256=digest))
     files = render_workspace(plan, templates={}, module={})
     assert all(text.encode() for text in files.values())
-    assert plan_text(plan)
+    assert page_text(plan_page(plan))
 
 
 def fuzzed(chance: random.Random, sources: list[str]) -> bytes:

@@ -13,7 +13,7 @@ ASKED = {"--work-left": "5h", "--time-left": "24h", "--spot": "gone", "--since":
 def ask(run_scav, write_job):
     """`ask({"--since": "0min"})` of a plan with one on-demand node and spot nodes beside it."""
     write_job({"nodes: 1..2": "nodes: 3..4"})
-    planned = run_scav("plan", "--spot", "always", "--on-demand-base", "1")
+    planned = run_scav("plan", "--spot", "always", "--on-demand-base", "1", "--confidence", "0.7", "--budget", "$4000")
     assert planned.exit_code == 0, planned.output
 
     def run(changes=None):

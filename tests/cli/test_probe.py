@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema
@@ -15,13 +18,15 @@ from planner.inputs.measurements import Measurement
 
 pytest.importorskip("torch")
 
+PATIENCE_SECONDS = 600.0
 SCRIPTS = Path(__file__).parents[1] / "probes" / "scripts"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-cnn"
 
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(EXAMPLE, tmp_path / "digits"))
+    """Without what somebody may have measured there, as the example invites to."""
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "digits", ignore=shutil.ignore_patterns("measurements.jsonl")))
 
 
 @pytest.mark.slow
@@ -46,11 +51,38 @@ def test_measures_appends_resumes_and_feeds_the_plan(run_scav: Callable[..., Res
     assert planned.stderr.count("local is not in the catalogue") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("lightning") is None, reason="not installed: lightning")
+def test_lightning_takes_the_batch_from_the_adapter_alone(run_scav: Callable[..., Result], digits: Path) -> None:
+    """No callback, no placeholder: the script would train at 24."""
+    for file in SCRIPTS.glob("*.py"):
+        shutil.copy(file, digits)
+    batches = digits / "scav.yaml"
+    batches.write_text(batches.read_text().replace("64..256", "64"))
+    script = ("lightning_module.py", "--samples", "512", "--epochs", "1")
+    result = run_scav("probe", digits, "--on", "local", "--", *script)
+    assert result.exit_code == 0, result.stderr
+    rows = [json.loads(line) for line in (digits / "measurements.jsonl").read_text().splitlines()]
+    assert [row["gpus_per_node"] for row in rows] == [1, 2]
+    for row in rows:
+        asked = (row["asked_gpu_batch"], row["asked_accumulation_steps"])
+        assert (row["gpu_batch"], row.get("accumulation_steps", 1)) == asked
+        assert row["samples_per_step"] == asked[0] * asked[1] != 24
+        assert (row["batch_source"], row["adapter"]) == ("counted", "lightning")
+
+
 def test_a_dry_run_measures_nothing(run_scav: Callable[..., Result], digits: Path) -> None:
     result = run_scav("probe", digits, "--dry-run")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 4
     assert not (digits / "measurements.jsonl").exists()
+
+
+def test_what_follows_two_dashes_is_the_script_though_no_job_is_named(
+    run_scav: Callable[..., Result], digits: Path
+) -> None:
+    assert len(run_scav("probe", "--dry-run", "--", "train.py", cwd=digits).stdout.splitlines()) == 4
+    assert run_scav("probe", "--dry-run", "--", "gone.py", cwd=digits).stderr == "Error: gone.py: no such script\n"
 
 
 def test_a_dry_run_with_a_stated_batch_has_no_other(run_scav: Callable[..., Result], digits: Path) -> None:
@@ -59,8 +91,85 @@ def test_a_dry_run_with_a_stated_batch_has_no_other(run_scav: Callable[..., Resu
     fails_on_one_line(run_scav("probe", digits, "--samples-per-step", "many"), "--samples-per-step: write the samples")
 
 
+def test_a_checkpoint_is_measured_at_whatever_was_measured_before(
+    run_scav: Callable[..., Result], digits: Path
+) -> None:
+    (digits / "last.pt").touch()
+    known = {"instance_type": "local", "nodes": 1, "gpus_per_node": 1, "precision": "fp32", "step_seconds": 0.1}
+    (digits / "measurements.jsonl").write_text(json.dumps({**known, "gpu_batch": 128}) + "\n")
+    assert len(run_scav("probe", digits, "--dry-run").stdout.splitlines()) == 3
+    result = run_scav("probe", digits, "--dry-run", "--from-checkpoint", digits / "last.pt")
+    assert len(result.stdout.splitlines()) == 4
+    for options, words in (
+        (["--on", "aws"], "--from-checkpoint: has no meaning with --on aws"),
+        (["--writes-steps"], "--from-checkpoint: has no meaning with --writes-steps"),
+    ):
+        fails_on_one_line(run_scav("probe", digits, *options, "--from-checkpoint", digits / "last.pt"), words)
+    fails_on_one_line(run_scav("probe", digits, "--from-checkpoint", digits / "no.pt"), "no.pt: no such checkpoint")
+
+
+@pytest.mark.slow
+def test_noise_is_measured_at_a_checkpoint_of_this_model_only(run_scav: Callable[..., Result], digits: Path) -> None:
+    """The example's own way to save; the model is another if its width is."""
+    job = digits / "scav.yaml"
+    job.write_text(job.read_text().replace("64..256", "64"))
+    saving = "import sys, torch; sys.path.insert(0, {folder!r}); import train; torch.manual_seed(7); "
+    saving += "torch.save({{'step': 70, 'model': train.DigitsCnn({width}).state_dict()}}, {file!r})"
+    for width in (48, 16):
+        file = str(digits / f"{width}.pt")
+        code = saving.format(folder=str(digits), width=width, file=file)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECONDS)
+    options = ("--workers", "1", "--max-duration", "1h")
+    refused = run_scav("probe", digits, *options, "--from-checkpoint", digits / "16.pt")
+    fails_on_one_line(refused, "16.pt is of another model: it has no layers.0.bias of 48, as the script's has")
+    result = run_scav("probe", digits, *options, "--from-checkpoint", digits / "48.pt")
+    assert result.exit_code == 0, result.stderr
+    (row,) = (json.loads(line) for line in (digits / "measurements.jsonl").read_text().splitlines())
+    assert row["noise"]["at_step"] == 70
+    assert "at_samples" not in row["noise"]
+    assert "after 70 steps of training" in result.stdout
+
+
+@pytest.mark.slow
+def test_a_strategy_is_followed_and_kept_in_the_row(run_scav: Callable[..., Result], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(EXAMPLE.parent / "tiny-llama", tmp_path / "llama"))
+    job = folder / "scav.yaml"
+    job.write_text(job.read_text().replace("16..64", "8"))
+    options = ("--on", "local", "--workers", "2", "--strategy", "fsdp", "--max-duration", "1h")
+    result = run_scav("probe", folder, *options)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("fsdp:\n")
+    rows = [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
+    assert [(row["gpus_per_node"], row["gpu_batch"]) for row in rows] == [(1, 8), (2, 4)]
+    for row in rows:
+        jsonschema.validate(row, Measurement.model_json_schema())
+        assert row["strategy"] == {"sharding": "fsdp"}
+        assert row["peak_memory_bytes"] > 0
+    assert "2 measured before" in run_scav("probe", folder, *options).stderr
+    other = run_scav("probe", folder, "--strategy", "ddp", "--dry-run")
+    assert "0 measured before" in other.stderr
+    assert run_scav("plan", folder, "--out", folder / "cluster").exit_code == 0
+
+
+def test_processes_that_cut_layers_are_groups(run_scav: Callable[..., Result], digits: Path) -> None:
+    """One and two groups of two; of the same samples in all."""
+    tensor = ("--strategy", "fsdp,tensor_parallel=2")
+    result = run_scav("probe", digits, "--dry-run", *tensor)
+    assert result.stdout.splitlines() == [
+        "1 x 2 workers, local batch 64, fsdp,tensor_parallel=2",
+        "1 x 2 workers, local batch 128, fsdp,tensor_parallel=2",
+        "1 x 4 workers, local batch 64, fsdp,tensor_parallel=2",
+        "1 x 2 workers, local batch 256, fsdp,tensor_parallel=2",
+    ]
+    uneven = run_scav("probe", digits, *tensor, "--workers", "3")
+    fails_on_one_line(uneven, "--workers: 3 cannot be groups of 2 that hold one model together")
+    fails_on_one_line(run_scav("probe", digits, *tensor, "--on", "container"), "--strategy: has one worker per")
+    fails_on_one_line(run_scav("probe", digits, *tensor, "--on", "aws"), "--strategy: has no meaning with --on aws")
+    fails_on_one_line(run_scav("probe", digits, "--strategy", "zero3"), "--strategy: sharding: 'zero3' is not one of")
+
+
 def test_an_unknown_placeholder_is_named(run_scav: Callable[..., Result], digits: Path) -> None:
-    known = "known are {gpu_batch}, {accumulation_steps}, {global_batch}, {lr_scale}"
+    known = "known are {gpu_batch}, {accumulation_steps}, {global_batch}, {lr_scale}, {strategy}"
     fails_on_one_line(run_scav("probe", digits, "--", "train.py", "{batch}"), f"{{batch}} is no placeholder: {known}")
     fails_on_one_line(
         run_scav("probe", digits, "--on", "aws", "--", "train.py", "{batch}"), "{batch} is no placeholder"

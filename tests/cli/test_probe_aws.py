@@ -100,4 +100,4 @@ def test_a_terminal_that_was_closed_does_not_keep_a_cluster_from_going(monkeypat
         raise BrokenPipeError
 
     monkeypatch.setattr(probe_aws.click, "echo", closed)
-    probe_aws._say("Destroying")
+    probe_aws.say("Destroying")

@@ -29,6 +29,7 @@ def workspace(job_text, measurement_line, tmp_path_factory):
     (folder / "scav.yaml").write_text(job_text.replace("nodes: 1..2", "nodes: 3..4"))
     (folder / "measurements.jsonl").write_text(measurement_line)
     command = ["plan", str(folder), "--out", str(folder / "scav-plan"), "--spot", "always", "--on-demand-base", "1"]
+    command += ["--confidence", "0.7", "--budget", "$4000"]
     planned = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert planned.exit_code == 0, planned.output
     return folder / "scav-plan"
@@ -78,7 +79,7 @@ def test_all_policies_stand_in_one_table_that_fits_eighty_columns(simulate):
 
 def test_without_a_deadline_nobody_can_miss_it(run_scav, write_job):
     write_job({"nodes: 1..2": "nodes: 3..4", "  deadline: 24h\n": ""})
-    assert run_scav("plan", "--spot", "always").exit_code == 0
+    assert run_scav("plan", "--spot", "always", "--confidence", "0.7", "--budget", "$4000").exit_code == 0
     text = run_scav("simulate", *FEW).stdout
     assert "greedy" not in text
     assert {line.split()[-2] for line in text.splitlines() if line.endswith(" 100")} == {"-"}

@@ -1,6 +1,7 @@
-"""`torchrun … count_steps.py FOLDER STEPS train.py CASES`: what a probe counts of each of a script's first steps.
+"""`torchrun … count_steps.py FOLDER STEPS CASES`: what a probe counts of each of the first steps of some scripts.
 
-CASES is a JSON list of argument lists; the script is run with one after the other, in the same processes.
+CASES is a JSON list of {"script", "options", "environment", "adapted"}; they are run one after the other, in the same
+processes. From the first that is adapted to [samples, micro-steps] on, adapters hand that batch over.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from probes import adapters
+from probes.adapters.asked import Asked
 from probes.cluster import this_place
 from probes.instrument import Instrument
 
-folder, most, script, rank = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], os.environ.get("RANK", "0")
+folder, most, cases = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+rank = os.environ.get("RANK", "0")
 counts: list[tuple[int | None, int]] = []
+adapted = False
 
 
 def after_step() -> None:
@@ -29,10 +34,18 @@ def after_step() -> None:
 
 instrument = Instrument(this_place(), lambda: None, after_step)
 instrument.install()
-for number, arguments in enumerate(json.loads(sys.argv[4])):
-    sys.argv = [script, *arguments, "--log", str(folder / f"written.{number}")]
+for number, case in enumerate(cases):
+    if case["adapted"] and not adapted:
+        samples, micro_steps = case["adapted"]
+        batch = {"gpu_batch": samples, "accumulation_steps": micro_steps}
+        adapters.install(Asked(**batch, probe_steps=most, folder=folder / "library"))
+        adapted = True
+    os.environ.update(case["environment"])
+    script = Path(case["script"])
+    sys.path[0] = str(script.parent)
+    sys.argv = [str(script), *case["options"], "--log", str(folder / f"written.{number}")]
     with contextlib.suppress(SystemExit):
-        runpy.run_path(script, run_name="__main__")
+        runpy.run_path(str(script), run_name="__main__")
     if dist.is_initialized():
         dist.barrier()  # who is done first must not leave while the others still talk to it
     (folder / f"counted.{number}.{rank}").write_text(json.dumps(counts), encoding="utf-8")

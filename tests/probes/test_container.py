@@ -104,6 +104,7 @@ def test_two_containers_run_one_probe_together(
     ]
     assert all(row["image_digest"] == engine.image(LABEL).digest for row in rows)
     assert rows[1]["allreduce"][0]["bytes"] == rows[1]["gradient_bytes"]
+    assert rows[0]["noise"]["state"] == rows[1]["noise"]["state"]  # handed from the first probe's container to the next
     assert is_clean(engine)
 
     again = run_scav("probe", job, "--on", "container", "--nodes", "2", "--image", LABEL)

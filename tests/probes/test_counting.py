@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from libraries import needs_libraries
 from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
@@ -22,27 +24,61 @@ from probes.counting import BackwardWatch, SampleCounter, StepCount, samples_in
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 STEPS = 12
-CASES = (
-    (),
-    ("--accumulate", "4"),
-    ("--keep-last", "--samples", "100"),
-    ("--keep-last", "--samples", "100", "--accumulate", "3", "--rebuild"),
-    ("--rebuild", "--samples", "50", "--evaluate"),
-    ("--stream", "--keep-last", "--samples", "100"),
-    ("--checkpointing", "--accumulate", "2"),
+PLAIN = (
+    "",
+    "--accumulate 4",
+    "--keep-last --samples 100",
+    "--keep-last --samples 100 --accumulate 3 --rebuild",
+    "--rebuild --samples 50 --evaluate",
+    "--stream --keep-last --samples 100",
+    "--checkpointing --accumulate 2",
 )
+WITH_LIBRARIES = {
+    "trainer.py": ("--accumulate 4 --drop-last", "--samples 100 --accumulate 3", "--stream --by-hand"),
+    "lightning_module.py": (
+        "--accumulate 4",
+        "--keep-last --samples 100 --data-module --by-hand",
+        "--keep-last --samples 100 --accumulate 3 --rebuild",
+        "--stream --keep-last --samples 100 --accumulate 2",
+    ),
+    "accelerated.py": (
+        "--accumulate 4",
+        "--keep-last --samples 100 --rebuild",
+        "--stream --keep-last --samples 100 --accumulate 3",
+        "--split --batch-sampler",
+    ),
+}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_each_step_is_counted_as_the_script_took_it(tmp_path: Path, processes: int) -> None:
+class Asked(NamedTuple):
+    samples: int
+    micro_steps: int
+
+
+class Case(NamedTuple):
+    script: str
+    options: str
+    environment: dict[str, str] = {}  # noqa: RUF012
+    adapted: Asked | None = None
+
+
+ASKED = Asked(5, 3)
+ENVIRONMENT = {"SCAV_GPU_BATCH": "5", "SCAV_ACCUMULATION": "3"}
+
+
+def counted_and_written(folder: Path, processes: int, cases: Sequence[Case]) -> Iterator[tuple[Case, list, list]]:
+    """Of every case and process: what the probe counted of its steps, and what the script itself wrote down."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "--"]
-    cases = json.dumps([["--batch-size", "24", *case] for case in CASES])
+    told = [
+        {**case._asdict(), "script": str(HERE / "scripts" / case.script), "options": case.options.split()}
+        for case in cases
+    ]
     finished = subprocess.run(
         [
             *(sys.executable, *(torchrun if processes > 1 else ()), str(HERE / "count_steps.py")),
-            *(str(tmp_path), str(STEPS), str(HERE / "scripts" / "ddp.py"), cases),
+            *(str(folder), str(STEPS), json.dumps(told)),
         ],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -50,13 +86,33 @@ def test_each_step_is_counted_as_the_script_took_it(tmp_path: Path, processes: i
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(cases):
         for rank in range(processes):
-            counted = json.loads((tmp_path / f"counted.{number}.{rank}").read_text())
-            lines = (tmp_path / f"written.{number}.{rank}").read_text().splitlines()
-            written = [[int(word) for word in line.split()] for line in lines]
-            assert len(counted) == STEPS
-            assert counted[:-1] == written, case  # it was ended before it wrote of its last step
+            counted = json.loads((folder / f"counted.{number}.{rank}").read_text())
+            lines = (folder / f"written.{number}.{rank}").read_text().splitlines()
+            assert len(counted) == STEPS, case
+            yield case, counted, [[int(word) for word in line.split()] for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_each_step_is_counted_as_the_script_took_it(tmp_path: Path, processes: int) -> None:
+    cases = [Case("ddp.py", f"--batch-size 24 {options}") for options in PLAIN]
+    for case, counted, written in counted_and_written(tmp_path, processes, cases):
+        assert counted[:-1] == written, case  # it was ended before it wrote of its last step
+
+
+@pytest.mark.slow
+@needs_libraries
+@pytest.mark.parametrize("processes", [1, 2])
+def test_libraries_are_counted_alike_and_take_the_batch_that_is_asked_for(tmp_path: Path, processes: int) -> None:
+    own = [Case(script, options) for script, cases in WITH_LIBRARIES.items() for options in cases]
+    by_hand = [case._replace(environment=ENVIRONMENT) for case in own if "--by-hand" in case.options]
+    by_adapters = [case._replace(adapted=ASKED) for case in own]
+    as_asked = [ASKED.samples * ASKED.micro_steps, ASKED.micro_steps]
+    for case, counted, written in counted_and_written(tmp_path, processes, [*own, *by_hand, *by_adapters]):
+        assert counted[:-1] == written, case
+        assert (written.count(as_asked) > STEPS / 2) == (case not in own), case
 
 
 @pytest.fixture

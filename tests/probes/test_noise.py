@@ -15,7 +15,7 @@ from patience import PATIENCE_SECONDS
 torch = pytest.importorskip("torch")
 
 from probes import after_steps  # noqa: E402
-from probes.noise import GradientCollector, GradientGroup, NoiseEstimate, estimate  # noqa: E402
+from probes.noise import GradientCollector, GradientGroup, NoiseEstimate, _student_t95, estimate  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BATCH, SAMPLES = 16, 64
@@ -131,10 +131,44 @@ def test_recovers_a_noise_scale_that_is_known() -> None:
     assert found.reached
 
 
+def test_nine_of_ten_intervals_hold_the_truth() -> None:
+    """Simulated probes of eight groups, the fewest: gradients of 64 samples around a known mean, noise scale 200."""
+    generator = torch.Generator().manual_seed(11)
+    probes, dimension = 400, 100
+    noise = torch.randn(probes, 8, 4, dimension, generator=generator, dtype=torch.float64)
+    gradients = noise * math.sqrt(200.0 / dimension / 64)
+    gradients[..., 0] += 1.0
+    held = 0
+    for of_each, of_mean in zip(
+        gradients.square().sum(-1).mean(-1).tolist(), gradients.mean(2).square().sum(-1).tolist(), strict=True
+    ):
+        found = estimate([GradientGroup(4, 64, each, mean) for each, mean in zip(of_each, of_mean, strict=True)])
+        held += found.low <= 200.0 <= found.high
+    assert held / probes == pytest.approx(0.90, abs=0.03)
+
+
 def test_two_ways_to_group_the_same_gradients_agree_within_their_intervals() -> None:
     four, eight = (estimate(groups_of_one_process(count, repeats=64 // count)) for count in (4, 8))
     assert four.low <= eight.high
     assert eight.low <= four.high
+
+
+def test_the_interval_is_a_jackknife_s_with_student_s_t() -> None:
+    """Two groups of 2 x 1 samples: signals 2 and 4, variances 2 and 8, so 10 / 6; without either 8 / 4 and 2 / 2."""
+    groups = [
+        GradientGroup(count=2, batch=1, mean_squared_norm=m, squared_norm_of_mean=s) for m, s in ((4, 3), (12, 8))
+    ]
+    assert [(group.signal, group.variance) for group in groups] == [(2, 2), (4, 8)]
+    found = estimate(groups)
+    assert found.scale == pytest.approx(10 / 6)
+    error = math.log(2) / 2  # the root of half of 2 (log 2 / 2)^2
+    assert math.log(found.high / found.scale) == pytest.approx(_student_t95(1) * error)
+    assert found.low * found.high == pytest.approx(found.scale**2)
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(7, 1.8946), (15, 1.7531), (63, 1.6694), (10**6, 1.6449)])
+def test_student_s_t(degrees: int, quantile: float) -> None:
+    assert _student_t95(degrees) == pytest.approx(quantile, rel=2e-3)
 
 
 def test_says_when_it_is_not_narrow_enough() -> None:

@@ -108,6 +108,25 @@ def test_one_process_has_no_communication_and_waits_for_its_data(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loader", ["num_workers=0", "num_workers=2", "num_workers=1, multiprocessing_context='spawn'"])
+def test_what_loading_takes_of_a_processor_is_measured_wherever_it_happens(tmp_path: Path, loader: str) -> None:
+    """5 ms of processor time for each sample, however long they take on a busy machine."""
+    (tmp_path / "slow_data.py").write_text(
+        "import time\nfrom torch.utils.data import TensorDataset\n"
+        "class Slow(TensorDataset):\n    def __getitem__(self, i):\n        begin = time.thread_time()\n"
+        "        while time.thread_time() < begin + 0.005: pass\n        return super().__getitem__(i)\n"
+    )
+    body = SCRIPT.format(wrap="", check="").replace("TensorDataset(torch", "Slow(torch")
+    body = body.replace("drop_last=True", f"drop_last=True, {loader}").replace(
+        "while True:", "if __name__ == '__main__':"
+    )
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom slow_data import Slow\n{body}"
+    options = {"SCAV_GPU_BATCH": "4", "SCAV_PROBE_NOISE": "0", "SCAV_PROBE_WINDOW_STEPS": "20"}
+    record = probe(tmp_path, script, **options)
+    assert 0.0035 <= record["input_cpu_seconds_per_sample"] <= 0.01
+
+
+@pytest.mark.slow
 def test_a_script_that_ends_too_early_says_so(tmp_path: Path) -> None:
     record = probe(tmp_path, SCRIPT.replace("while True:", "for _ in range(0):").format(wrap="", check=""))
     assert record["outcome"] == "too_few_steps"
@@ -118,6 +137,21 @@ def test_a_script_that_ends_too_early_says_so(tmp_path: Path) -> None:
 def test_running_out_of_memory_is_a_result_not_a_crash(tmp_path: Path) -> None:
     script = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory')\n"
     assert probe(tmp_path, script)["outcome"] == "out_of_memory"
+
+
+# Whoever takes the interpreter apart waits for this thread first, for ever.
+ENDLESS_THREAD = """
+import atexit, pathlib, threading
+threading.Thread(target=threading.Event().wait).start()
+atexit.register(pathlib.Path("left.txt").write_text, "in order")
+"""
+
+
+@pytest.mark.slow
+def test_a_finished_probe_ends_without_taking_the_interpreter_apart(tmp_path: Path) -> None:
+    script = ENDLESS_THREAD + SCRIPT.format(wrap="", check="")
+    assert probe(tmp_path, script, SCAV_PROBE_NOISE="0")["outcome"] == "measured"
+    assert (tmp_path / "left.txt").read_text() == "in order"
 
 
 MARKED = """

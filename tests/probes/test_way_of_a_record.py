@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from planner.cli.probe_aws import _Notebook
+from planner.cli.probe_aws import Notebook
 from planner.inputs.measurements import Measurement
 from planner.inputs.plan_inputs import PlanInputs
 from planner.outside.aws import Access
@@ -36,6 +36,7 @@ from probes.settings import Settings  # noqa: E402
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
 STEP_SECONDS, PROBE_USD, GPU_BATCH, TOO_LARGE = 0.1234567, 1.234567, 61, 72  # nothing else has these
+IDENTITY = Identity("g5.xlarge", "us-east-1", "bf16", None, run_key="0" * 12, run_command="train.py")
 JOB = """\
 name: small
 workload:
@@ -161,11 +162,11 @@ def measure_on_a_rented_cluster(folder: Path) -> None:
             access=Access(lambda _region: clients, {}),
             interrupts=interrupts,
             say=lambda _line: None,
-            keep=_Notebook(folder).add,
+            keep=Notebook(folder).add,
             first_report_seconds=60.0,
             poll_seconds=0.0,
         )
-        runner._keep(reader.records(), Identity("g5.xlarge", "us-east-1", "bf16", None), usd=PROBE_USD)
+        runner._keep(reader.records(), IDENTITY, usd=PROBE_USD)
 
 
 def settings_for(output: Path, folder: Path) -> Settings:

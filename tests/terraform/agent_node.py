@@ -21,6 +21,7 @@ RUN = {
     "region": "us-east-1",
     "group": "scav-run-1",
     "memory_group": None,
+    "topic": None,
     "node_count": 1,
     "gpus_per_node": 4,
     "efa": False,
@@ -30,7 +31,10 @@ RUN = {
     "max_wait_seconds": 3600,
     "max_failures": 5,
     "max_runtime_seconds": 3600,
+    "max_silence_seconds": 3600,
+    "runtime_includes_waiting": False,
     "heartbeat_seconds": 60,
+    "source": None,
     "bucket": "bucket",
     "log_group": "/scav/run-1",
     "environment": {"SCAV_RUN_ID": "run-1", "SCAV_CHECKPOINT_DIR": "/checkpoints", "SCAV_RESULTS_DIR": "/results"},
@@ -64,6 +68,8 @@ class Node(World):
             "WORLD": str(root),
             "SCAV_RUN_FILE": str(root / "run.json"),
             "SCAV_STATE_DIR": str(root / "state"),
+            "SCAV_NOTES_DIR": str(root / "notes"),
+            "SCAV_EFA_DEVICES": str(root / "infiniband"),
             "SCAV_MEMORY_DIR": str(root / "memory"),
             "SCAV_POLL_SECONDS": "0.05",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_address,
@@ -80,9 +86,9 @@ class Node(World):
     def set_job(self, script: str) -> None:
         super().set_job(f'cd "{self.root}/state/checkpoints"\n{script}')
 
-    def start(self, command: str) -> subprocess.Popen[str]:
+    def start(self, *command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-B", str(AGENT / "node.py"), command],
+            [sys.executable, "-B", str(AGENT / "node.py"), *command],
             env=self.environment,
             cwd=self.root,
             stdout=subprocess.PIPE,
@@ -90,11 +96,27 @@ class Node(World):
             text=True,
         )
 
-    def run(self, command: str) -> str:
-        with self.start(command) as process:
-            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == 0, output
+    def run(self, *command: str) -> str:
+        code, output = self.ended(*command)
+        assert code == 0, output
         return output
+
+    def ended(self, *command: str) -> tuple[int, str]:
+        with self.start(*command) as process:
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        return process.returncode, output
+
+    def run_as_systemd_does(self, command: str, most: int = 20) -> int:
+        """Started again after each failure; returns how often it was started."""
+        for starts in range(1, most + 1):
+            if self.ended(command)[0] == 0:
+                return starts
+        raise AssertionError(f"failed {most} times and would for ever")
+
+    @property
+    def why_failed(self) -> str:
+        reason: str = json.loads((self.stored / "_FAILED").read_text())["reason"]
+        return reason
 
     def heartbeat(self) -> dict[str, object]:
         return json.loads((self.stored / "heartbeats" / "i-me.json").read_text())

@@ -176,6 +176,8 @@ def _named(service: str, call: str, key: str, *names: str) -> Callable[[Client],
 
 
 KINDS: dict[str, Callable[[Client], list[str]]] = {
+    "alarms": _named("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
+    "schedules": _named("scheduler", "list_schedules", "Schedules", "Name"),
     "auto scaling groups": _named(
         "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", "AutoScalingGroupName"
     ),

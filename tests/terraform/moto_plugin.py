@@ -5,6 +5,7 @@ the tests. Each replaced call says what moto does instead; with a moto that does
 """
 
 import functools
+import hashlib
 import inspect
 import json
 import os
@@ -18,7 +19,7 @@ os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # read when mot
 import moto.iam.models
 import moto_faults
 from flask import Response, request
-from moto.autoscaling.models import FakeAutoScalingGroup
+from moto.autoscaling.models import FakeAutoScalingGroup, FakeScalingPolicy
 from moto.budgets.models import BudgetsBackend
 from moto.budgets.responses import BudgetsResponse
 from moto.core.responses import ActionResult
@@ -30,9 +31,12 @@ from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data, random_resource_id
+from moto.ecr.responses import ECRResponse
 from moto.iam.access_control import IAMPolicyStatement, PermissionResult
 from moto.server import ThreadedMotoServer
 from moto.servicequotas.responses import ServiceQuotasResponse
+from moto.ssm.exceptions import ParameterNotFound
+from moto.ssm.responses import SimpleSystemManagerResponse
 
 VCPU_QUOTA = 5000.0
 IMAGES, POLICY = "amzn2-ami-", "AmazonSSMManagedInstanceCore"  # all that modules and tests name
@@ -57,6 +61,7 @@ def install() -> None:
     LaunchTemplate.create_version = decode_user_data(LaunchTemplate.create_version)
     SecurityGroupRule.__init__ = keep_description(SecurityGroupRule.__init__)
     FakeAutoScalingGroup.update = keep_policy(FakeAutoScalingGroup.update)
+    FakeScalingPolicy.__init__ = as_it_was_put(FakeScalingPolicy.__init__)
     IAMPolicyStatement.is_action_permitted = pretend_tls(IAMPolicyStatement.is_action_permitted)
     BudgetsBackend.create_budget = keep_tags(BudgetsBackend.create_budget)
 
@@ -201,6 +206,22 @@ def keep_policy(update: Any) -> Any:
     return update_and_keep
 
 
+# Scaling policies: moto adds a cooldown and an empty forecast, and does not say that they are enabled.
+
+
+def as_it_was_put(initialise: Any) -> Any:
+    signature = inspect.signature(initialise)
+
+    @functools.wraps(initialise)
+    def initialise_as_put(self: FakeScalingPolicy, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        self.cooldown = signature.bind(self, *args, **kwargs).arguments["cooldown"]
+        self.predictive_scaling_configuration = self.predictive_scaling_configuration or None
+        self.enabled = True
+
+    return initialise_as_put
+
+
 # Bucket policies: moto refuses everything to a bucket that refuses what comes without TLS, however it comes.
 
 
@@ -292,7 +313,50 @@ def get_aws_default_service_quota(self: ServiceQuotasResponse) -> str:
     return get_service_quota(self)
 
 
+# AWS's own machine and container images: moto has neither the parameters nor the registry.
+
+
+def get_parameter(self: SimpleSystemManagerResponse) -> ActionResult:
+    name = self._get_param("Name")
+    image = next(image for image in amis.AMIS if image["architecture"] == "x86_64")
+    if not name.startswith("/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-"):
+        raise ParameterNotFound(f"Parameter {name} not found.")
+    arn = f"arn:aws:ssm:{self.region}::parameter{name}"
+    parameter = {"Name": name, "Type": "String", "Value": image["ami_id"], "Version": 1, "ARN": arn}
+    return ActionResult({"Parameter": {**parameter, "DataType": "text"}})
+
+
+def describe_images(self: ECRResponse) -> ActionResult:
+    """Of another tag, another digest."""
+    (asked,) = self._get_param("imageIds")
+    digest = hashlib.sha256(asked["imageTag"].encode()).hexdigest()
+    image = {
+        "registryId": self._get_param("registryId"),
+        "repositoryName": self._get_param("repositoryName"),
+        "imageDigest": f"sha256:{digest}",
+        "imageTags": [asked["imageTag"]],
+        "imageSizeInBytes": 10**10,
+        "imagePushedAt": 1.7e9,
+    }
+    return ActionResult({"imageDetails": [image]})
+
+
+def describe_repositories(self: ECRResponse) -> ActionResult:
+    """The provider asks for the address of the repository, too."""
+    (name,) = self._get_param("repositoryNames")
+    registry = self._get_param("registryId")
+    repository = {
+        "repositoryName": name,
+        "registryId": registry,
+        "repositoryUri": f"{registry}.dkr.ecr.{self.region}.amazonaws.com/{name}",
+        "repositoryArn": f"arn:aws:ecr:{self.region}:{registry}:repository/{name}",
+    }
+    return ActionResult({"repositories": [repository]})
+
+
 REPLACED_CALLS: dict[type, list[Any]] = {
+    ECRResponse: [describe_images, describe_repositories],
+    SimpleSystemManagerResponse: [get_parameter],
     EC2Response: [
         create_placement_group,
         describe_placement_groups,

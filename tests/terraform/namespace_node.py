@@ -54,6 +54,7 @@ class BootedNode:
             "ADDRESS": address,
             "SCAV_POLL_SECONDS": "0.2",
             "SCAV_MEMORY_DIR": str(world.root / "memory"),
+            "SCAV_NOTES_DIR": str(world.root / "notes"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         with (world.root / "boot.log").open("w") as log:

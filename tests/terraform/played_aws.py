@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fnmatch
 import json
 import socketserver
 import tempfile
@@ -38,6 +39,8 @@ def answered_aws(aws: MockAws, on_shutdown: Callable[[str], None]) -> Iterator[P
                     reply = {"code": 0, "out": ""}
                 else:
                     reply = {"code": 0, "out": "", **CommandLine(aws, request).answer()}
+                    if request["words"][1] == "set-instance-health":  # AWS ends what is marked unhealthy
+                        on_shutdown(request["instance"])
             except (ClientError, BotoCoreError) as error:
                 reply = {"code": 254, "error": str(error)}
             except Exception:  # ours: the node's log shows it
@@ -84,6 +87,10 @@ class CommandLine:
         return _output({"Contents": found}) if found else {}
 
     def s3_cp(self) -> Reply:
+        if self.words[0].startswith("s3://"):
+            bucket, key = _parts(self.words[0])
+            body = self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+            return {"body": base64.b64encode(body).decode()}
         bucket, key = _parts(self.words[1])
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=base64.b64decode(self.request["body"]))
         return {}
@@ -97,8 +104,11 @@ class CommandLine:
         """With --exact-timestamps: what has another size or time comes."""
         bucket, prefix = _parts(self.words[0])
         files = {}
+        chosen = [self.words[place + 1] for place, word in enumerate(self.words) if word == "--include"]
         for item in self._objects(bucket, f"{prefix}/"):
             name, modified = item["Key"].removeprefix(f"{prefix}/"), item["LastModified"].timestamp()
+            if "--exclude" in self.words and not any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen):
+                continue
             if self.request["have"].get(name) != [item["Size"], modified]:
                 body = self.client("s3").get_object(Bucket=bucket, Key=item["Key"])["Body"].read()
                 files[name] = {"body": base64.b64encode(body).decode(), "modified": modified}
@@ -116,6 +126,13 @@ class CommandLine:
         self.client("autoscaling").set_desired_capacity(
             AutoScalingGroupName=self.value("--auto-scaling-group-name"),
             DesiredCapacity=int(self.value("--desired-capacity")),
+        )
+        return {}
+
+    def autoscaling_set_instance_health(self) -> Reply:
+        assert self.value("--instance-id") == self.request["instance"]
+        self.client("autoscaling").set_instance_health(
+            InstanceId=self.value("--instance-id"), HealthStatus=self.value("--health-status")
         )
         return {}
 

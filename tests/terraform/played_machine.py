@@ -32,7 +32,11 @@ def ask(**more):
         print(reply["error"], file=sys.stderr)
         sys.exit(reply["code"])
     return reply
-if words[:2] == ["s3", "cp"]:
+if words[:2] == ["s3", "cp"] and words[2].startswith("s3://"):
+    import base64
+    with open(words[3], "wb") as file:
+        file.write(base64.b64decode(ask()["body"]))
+elif words[:2] == ["s3", "cp"]:
     import base64
     with sys.stdin.buffer if words[2] == "-" else open(words[2], "rb") as file:
         body = file.read()

@@ -142,6 +142,7 @@ class PlayedNode:
             "ADDRESS": self.address,
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{self.address}",
             "SCAV_MEMORY_DIR": str(self.root / "memory"),
+            "SCAV_NOTES_DIR": str(self.root / "notes"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         enter = ["nsenter", "--target", str(boots.network), "--user", "--net", "--preserve-credentials"]

@@ -46,13 +46,13 @@ def problems(files: dict[str, str], schema: dict[str, Any]) -> list[str]:
 
 
 def declarations(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Type, name and body of each resource and data source, those inside checks too."""
+    """Type, name and body of each resource and data source of AWS, those inside checks too."""
     parsed = hcl2.loads(text)
     checks = [body for check in parsed.get("check", []) for body in check.values()]
     for container in (parsed, *checks):
         for section, prefix in (("resource", ""), ("data", "data.")):
             for declaration in container.get(section, []):
-                for kind, named in _real(declaration):
+                for kind, named in ((kind, named) for kind, named in _real(declaration) if "aws_" in kind):
                     for name, body in _real(named):
                         yield prefix + _plain(kind), _plain(name), body
 

@@ -2,8 +2,9 @@
 
 A folder (`WORLD`) holds it all: `s3/` is S3, `nodes/` what EC2 answers for each group, `metadata/` what the instance
 says about itself, `job.sh` what the container does, `runs` the argument lists that containers got, `looks` which groups
-were listed, `calls` the rest. Files that exist make AWS fail: `s3-refuses`, `aws-refuses`, and `s3-is-silent`, which
-keeps it from saying when the run started.
+were listed, `calls` the rest. Files that exist make things fail: `no-route` everything of AWS, `s3-denied` S3,
+`s3-refuses` its uploads, `aws-refuses` scaling, `disk-full` downloads, `registry-refuses` the image, `gpu-lost`
+nvidia-smi; `s3-is-silent` keeps AWS from telling the deadline when the run started; `dmesg` is the kernel's log.
 """
 
 from __future__ import annotations
@@ -55,8 +56,13 @@ def stamp(path):
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(microseconds // 10**6))
     return f"{whole}.{microseconds % 10**6:06d}+00:00"
 
+if exists("no-route"):
+    sys.exit("Could not connect to the endpoint URL")
+if words[0].startswith("s3") and exists("s3-denied"):
+    sys.exit("AccessDenied")
 if words[:2] == ["s3api", "list-objects-v2"]:
-    while exists("s3-is-silent") and value("--prefix").endswith("_STARTED"):
+    asked_by = read(f"/proc/{os.getppid()}/cmdline").split(b"\0")
+    while exists("s3-is-silent") and value("--prefix").endswith("_STARTED") and b"deadline" in asked_by:
         time.sleep(0.05)
     root = inside(value("--bucket")) + "/"
     keys = sorted(path.removeprefix(root) for path in below(root.rstrip("/")))
@@ -66,14 +72,24 @@ if words[:2] == ["s3api", "list-objects-v2"]:
 elif words[:2] == ["s3", "cp"]:
     if exists("s3-refuses") and words[2] != "-":
         sys.exit("SlowDown")
+    if words[2].startswith("s3://"):
+        write(words[3], read(inside(words[2])))
+        sys.exit()
     write(inside(words[3]), sys.stdin.buffer.read() if words[2] == "-" else read(words[2]))
     note("copies", f"{words[2]} {words[3]}")
 elif words[:2] == ["s3", "rm"]:
     if os.path.exists(inside(words[2])):
         os.remove(inside(words[2]))
 elif words[:2] == ["s3", "sync"]:
+    import fnmatch
+    if exists("disk-full"):
+        sys.exit("[Errno 28] No space left on device")
     root = inside(words[2])
+    chosen = [words[place + 1] for place, word in enumerate(words) if word == "--include"]
     for path in below(root):
+        name = path.removeprefix(root + "/")
+        if "--exclude" in words and not any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen):
+            continue
         local, modified = words[3] + path.removeprefix(root), os.stat(path).st_mtime_ns
         if not os.path.exists(local) or abs(os.stat(local).st_mtime_ns - modified) >= 1_000_000:
             write(local, read(path))
@@ -87,6 +103,8 @@ elif words[0] == "autoscaling":
     note("calls", " ".join(words))
     if exists("aws-refuses"):
         sys.exit("AccessDenied")
+elif words[0] == "sns":
+    note("calls", " ".join(words))
 elif words[0] != "logs":
     sys.exit(f"unexpected: {words}")
 """
@@ -138,9 +156,32 @@ with (pathlib.Path(os.environ["WORLD"]) / "calls").open("a") as calls:
 """
 
 
+# Eight sound GPUs, unless they are lost; and the kernel's log.
+NVIDIA_SMI = r"""
+import os, sys
+if os.path.exists(os.environ["WORLD"] + "/gpu-lost"):
+    sys.exit("Unable to determine the device handle for GPU0000:00:1E.0: GPU is lost. Reboot the system to recover")
+print("\n".join(f"{index}, 0" for index in range(8)))
+"""
+DMESG = r"""
+import os
+if os.path.exists(os.environ["WORLD"] + "/dmesg"):
+    with open(os.environ["WORLD"] + "/dmesg") as log:
+        print(log.read())
+"""
+COMMANDS = {
+    "aws": AWS,
+    "docker": DOCKER,
+    "systemctl": SYSTEMCTL,
+    "shutdown": SHUTDOWN,
+    "nvidia-smi": NVIDIA_SMI,
+    "dmesg": DMESG,
+}
+
+
 def write_commands(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    for name, text in {"aws": AWS, "docker": DOCKER, "systemctl": SYSTEMCTL, "shutdown": SHUTDOWN}.items():
+    for name, text in COMMANDS.items():
         (folder / name).write_text(f"#!{sys.executable} -ES\n{text}", encoding="utf-8")
         (folder / name).chmod(0o755)
     if not (folder / "python3").exists():

@@ -34,7 +34,7 @@ workload:
   precision: fp16
   target: {epochs: 9, reference_batch: 256}
 constraints:
-  {deadline: 24h, budget: $400, nodes: 4..4, spot: always, regions: [us-east-1],
+  {deadline: 200h, budget: $4000, nodes: 4..4, spot: always, regions: [us-east-1],
    instance_types: [g4dn.xlarge, g4dn.2xlarge, g4dn.4xlarge], quotas: {on_demand: {g: 4}, spot: {g: 12}}}
 """
 VALUES, MAIN, MODULE = "terraform.tfvars.json", "main.tf", "modules/gpu-cluster"
@@ -74,7 +74,7 @@ EDITS = {
     "image-in-another-file": ("own.auto.tfvars", added(f'container_image = "{OTHER_IMAGE}"\n'), "image on the nodes"),
     "image-in-the-module": (
         f"{MODULE}/user_data.tf",
-        line(r"= var\.container_image\b", f'= "{OTHER_IMAGE}"'),
+        line(r"= local\.container_image\b", f'= "{OTHER_IMAGE}"'),
         "image on the nodes",
     ),
     "max-runtime": (VALUES, value(max_runtime_seconds=10**6), "max_runtime_seconds on the nodes"),

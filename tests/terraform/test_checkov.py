@@ -18,7 +18,10 @@ pytestmark = pytest.mark.slow
 
 VERSION = "3.3.30"
 # Of the checkpoint bucket: access logs, a copy in another region, notifications.
-ALWAYS_SKIPPED = {"CKV_AWS_18", "CKV_AWS_144", "CKV2_AWS_62"}
+OF_THE_BUCKET = {"CKV_AWS_18", "CKV_AWS_144", "CKV2_AWS_62"}
+OF_THE_SCHEDULE = "CKV_AWS_297"  # which stops a run: a key of one's own for the name of a group
+ALWAYS_SKIPPED = {*OF_THE_BUCKET, OF_THE_SCHEDULE}
+OF_THE_SCRIPT = "CKV_AWS_186"  # where one travels with the plan: a key of its own, beside that of its bucket
 # Logs under AWS's own key, which kms_key_arn changes; and a security group that a plan's JSON does not show attached.
 SKIPPED_IN_A_PLAN = {"CKV_AWS_158", "CKV2_AWS_5"}
 EVERYTHING = {
@@ -73,7 +76,7 @@ def test_source_passes(checkov, tmp_path):
 def test_every_skip_has_a_reason():
     text = "".join(path.read_text(encoding="utf-8") for path in MODULE.glob("*.tf"))
     reasons = dict(re.findall(r"checkov:skip=(\w+): ?(.*)", text))
-    assert set(reasons) == ALWAYS_SKIPPED | SKIPPED_IN_A_PLAN
+    assert set(reasons) == ALWAYS_SKIPPED | SKIPPED_IN_A_PLAN | {OF_THE_SCRIPT}
     assert all(len(reason) > 30 for reason in reasons.values())
 
 
@@ -107,8 +110,9 @@ def test_plan_passes(checkov, planned):
     assert len(found["passed_checks"]) > 40
 
 
-def test_plan_with_every_option_needs_only_the_skips_of_the_bucket(checkov, planned):
+def test_plan_with_every_option_needs_only_the_skips_of_bucket_and_schedules(checkov, planned):
     found = scan(checkov, *PLAN, cwd=planned(EVERYTHING))
     bucket = "module.gpu_cluster.aws_s3_bucket.checkpoints[0]"
     failed = {(check["check_id"], check["resource"]) for check in found["failed_checks"]}
-    assert failed == {(check, bucket) for check in ALWAYS_SKIPPED}
+    schedules = {f'module.gpu_cluster.aws_scheduler_schedule.stop["{group}"]' for group in ("gpu", "memory")}
+    assert failed == {(check, bucket) for check in OF_THE_BUCKET} | {(OF_THE_SCHEDULE, each) for each in schedules}

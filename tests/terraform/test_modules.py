@@ -37,13 +37,35 @@ def test_module_passes_its_own_tests(terraform, module):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
+def test_what_stops_a_run_exists_before_its_nodes(terraform, module):
+    """An apply that is killed once the groups exist has left the schedule behind."""
+    shown = terraform.run("graph", cwd=module)
+    assert shown.returncode == 0, shown.stderr
+    edges = re.findall(r'"([^"]+)" -> "([^"]+)"', shown.stdout)
+
+    def needs(start: str) -> set[str]:
+        found, pending = set(), [start]
+        while pending:
+            here = pending.pop()
+            new = {after for before, after in edges if before == here} - found
+            found |= new
+            pending += new
+        return found
+
+    for group in ("aws_autoscaling_group.nodes", "aws_autoscaling_group.memory"):
+        assert "aws_scheduler_schedule.stop" in needs(group)
+    assert "aws_iam_role_policy.stop" in needs("aws_autoscaling_group.nodes")
+
+
 def test_module_leaves_provider_and_backend_to_the_root():
     source = "\n".join(path.read_text(encoding="utf-8") for path in MODULE.glob("*.tf"))
     assert not re.findall(r"^\s*(?:provider|backend)\s+\"", source, re.MULTILINE)
     assert "local-exec" not in source
     # The stop counts from the apply, once: ignored from then on, it is no drift.
     assert source.count("timestamp()") == 1
-    assert "ignore_changes = [start_time]" in (MODULE / "deadline.tf").read_text(encoding="utf-8")
+    for ignored in ("start_time", "start_date"):
+        assert f"ignore_changes = [{ignored}]" in (MODULE / "deadline.tf").read_text(encoding="utf-8")
     assert "most_recent" not in source
 
 
@@ -74,7 +96,14 @@ def test_everything_is_described(block):
 def test_user_data_takes_no_setting_but_as_base64():
     template = (MODULE / "user_data" / "start.sh.tftpl").read_text(encoding="utf-8")
     filled_in = re.findall(r"[$%]\{.*?\}", template)
-    own = {"${hard_stop_minutes}", "${name}", "${text}", "${services}", "%{ for name, text in agent ~}", "%{ endfor ~}"}
+    own = {
+        "${first_contact_minutes}",
+        "${name}",
+        "${text}",
+        "${services}",
+        "%{ for name, text in agent ~}",
+        "%{ endfor ~}",
+    }
     assert set(filled_in) == own | {"${run_base64}"}
 
 

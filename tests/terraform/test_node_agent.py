@@ -66,8 +66,10 @@ def test_a_finished_run_stays_finished(world):
 
 
 def test_a_job_that_keeps_failing_is_given_up(world):
-    world.set_job("exit 1")
-    assert "gave up after 5 failures" in world.run("train")
+    world.set_job("echo CUDA out of memory >&2; exit 1")
+    world.run("train")
+    why = "5 failures without a new checkpoint, the last one: torchrun ended with code 1: CUDA out of memory"
+    assert world.why_failed == why
     assert len(world.containers) == 5
     assert not (world.stored / "_SUCCESS").exists()
     assert world.scaled_to_zero
@@ -207,7 +209,8 @@ def test_the_run_ends_at_its_maximum_runtime_counted_from_its_first_node(world):
     started_two_hours_ago(world)
     world.run("deadline")
     assert world.scaled_to_zero
-    assert not any(call.startswith("shutdown") for call in world.calls)
+    assert world.why_failed == "the maximum runtime is used up"
+    assert "shutdown -h now" not in world.calls
 
 
 def test_a_node_that_may_not_scale_the_group_ends_itself_at_the_deadline(world):
@@ -225,7 +228,8 @@ def started_two_hours_ago(world):
 
 def test_nodes_that_wait_in_vain_for_the_others_end_the_run(world):
     world.set_run(node_count=2, max_wait_seconds=0)
-    assert "not all nodes came" in world.run("train")
+    world.run("train")
+    assert world.why_failed == "not all nodes came within 0 s"
     assert world.scaled_to_zero
 
 

@@ -41,6 +41,9 @@ while True:
     optimizer.step()
 """
 
+# For which probes on one and two nodes are worth their price.
+LONG_TRAINING = {"epochs: 9": "epochs: 9000000", "deadline: 1h": "deadline: 5000h", "budget: $5": "budget: $10000"}
+
 pytestmark = pytest.mark.slow
 
 
@@ -51,9 +54,9 @@ class Command:
         self.job = job
         self.environment = {**environment, "SCAV_POLL_SECONDS": "0.3"}
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, command: str = "probe") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "planner", "probe", str(self.job), *options],
+            [sys.executable, "-m", "planner", command, str(self.job), *options],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -66,6 +69,9 @@ class Command:
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         return finished(self.start_on_aws(*options))
+
+    def tune(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return finished(self.start("--on", "aws", "--instance-type", TYPE, "--yes", *options, command="tune"))
 
     @property
     def measurements(self) -> list[dict]:
@@ -115,6 +121,30 @@ def test_two_nodes_measure_together_and_nothing_is_left(scav, mock_aws, tmp_path
     assert len(scav.measurements) == 1
 
 
+def test_tuning_rents_one_cluster_after_the_other_and_goes_on_where_it_was(scav, mock_aws, tmp_path):
+    file = scav.job / "scav.yaml"
+    text = file.read_text()
+    for old, new in LONG_TRAINING.items():
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+    script = tmp_path / "image"
+    script.mkdir()
+    (script / "train.py").write_text(TRAIN)
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=script) as nodes:
+        result = scav.tune("--patience", "1h")
+    assert result.returncode == 0, result.stderr
+    assert {row["nodes"] for row in scav.measurements} == {1, 2}
+    assert len(nodes) == 3
+    assert "best so far" in result.stderr
+    assert "no further probe is expected to repay its price" in result.stderr
+    assert f"Next: scav plan {scav.job}" in result.stdout
+
+    again = scav.tune()  # nothing is left to measure, so nothing is rented
+    assert again.returncode == 0, again.stderr
+    assert len(scav.measurements) == 2
+
+
 def test_ctrl_c_during_apply_destroys(scav, mock_aws):
     process = scav.start_on_aws()
     wait_until(lambda: scav.run_ids and mock_aws.resources(scav.run_ids[0]))
@@ -132,7 +162,7 @@ def test_killed_while_measuring_the_next_command_cleans_up(scav, mock_aws, tmp_p
         assert len(scav.run_ids) == 1
         result = finished(scav.start("--cleanup"))
     assert result.returncode == 0, result.stderr
-    assert "1 clusters of earlier probes destroyed" in result.stderr
+    assert "1 cluster of earlier probes destroyed" in result.stderr
 
 
 def test_killed_together_with_its_terraform_everything_is_found_again(scav, mock_aws):

@@ -26,7 +26,7 @@ def given(job: Job, catalog: Catalog, models: FittedModels) -> Given:
 
     return Given(
         fits=lambda name, nodes, gpu_batch: bool(models.memory.fits(one(name, nodes, gpu_batch, 1))[0]),
-        step_seconds=lambda *row: _triple(models.step_time.predict(one(*row))),
+        step_seconds=lambda *row: _triple(models.doubted_steps.predict(one(*row))),
         samples=lambda batch: _triple(models.convergence.predict(np.array([batch]))),
         losses=_losses(overheads.save_seconds, overheads.restart_seconds, job.constraints.deadline_hours),
         startup_hours=overheads.startup_seconds / 3600,

@@ -93,8 +93,19 @@ def _purchases(job: Any, catalog: Any, given: Given, kind: Any, nodes: int, spli
 
 def _work_hours(given: Given, kind: Any, nodes: int, split: tuple[int, int]) -> Triple:
     batch = nodes * kind.gpu_count * split[0] * split[1]
-    step, samples = given.step_seconds(kind.name, nodes, *split), given.samples(batch)
+    step, samples = _step_seconds(given, kind, nodes, split), given.samples(batch)
     return _times(_product(step, samples), 1 / batch / 3600)
+
+
+def _step_seconds(given: Given, kind: Any, nodes: int, split: tuple[int, int]) -> Triple:
+    """At most what the same samples in more micro-steps would take."""
+    share = split[0] * split[1]
+    finer = [(share // steps, steps) for steps in range(split[1] + 1, min(share, 64) + 1) if share % steps == 0]
+    low, middle, high = given.step_seconds(kind.name, nodes, *split)
+    others = [given.step_seconds(kind.name, nodes, *each) for each in finer]
+    high = min([high, *(each[2] for each in others)])
+    middle = min([middle, high, *(each[1] for each in others)])
+    return min(low, middle), middle, high
 
 
 def _storage_usd(job: Any, catalog: Any, name: str, nodes: int) -> float:

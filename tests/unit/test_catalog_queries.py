@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
+from planner.inputs.catalog import selection
 from planner.inputs.catalog.gpu_query import GpuQuery, NumberRange, parse_gpu_query
 from planner.inputs.catalog.listing import list_machines, sort_listings
-from planner.inputs.catalog.selection import select_instance_types
+from planner.inputs.catalog.selection import parse_pattern, select_instance_types
 from planner.inputs.catalog.snapshot import parse_catalog
 from planner.outside import assets
 
@@ -24,6 +25,7 @@ def selected(*patterns):
 def test_a_whole_query():
     query = GpuQuery(names=("A100",), memory_gb=NumberRange(80, 80), count=NumberRange(1, 8))
     assert parse_gpu_query("A100:80GB:1..8") == query
+    assert parse_gpu_query("A100:80gb:1..8") == query
 
 
 @given(st.permutations(["L4,L40S", "24GB..", "2.."]))
@@ -56,6 +58,7 @@ def test_numbers(query, memory, count):
         ("8..2", "the range '8..2' is empty"),
         ("..", "'..' has no number"),
         ("GB", "'GB' has no number"),
+        ("٨GB", "'٨GB' is not a GPU name, a memory size in GB or a count"),
         ("0", "'0' starts below 1"),
         ("8GB9", "'8GB9' is neither a number nor a range such as 2..8"),
         ("A100,", "'' is not a GPU name, a memory size in GB or a count"),
@@ -163,3 +166,10 @@ def test_without_regions_a_machine_is_listed_wherever_it_is_offered():
     ]
     assert rows[1].usd_per_gpu == pytest.approx(142.416 / 8)
     assert rows[1].usd_per_tflops == pytest.approx(142.416 / 18000)
+
+
+def test_a_pattern_may_have_so_many_characters():
+    longest = "g5." + "*" * (selection._LONGEST - 3)
+    assert parse_pattern(longest).text == longest
+    with pytest.raises(InputError, match="is too long to mean an instance type"):
+        parse_pattern(longest + "*")

@@ -254,6 +254,19 @@ def test_a_destroying_plan_is_not_what_was_planned():
     assert "auto scaling groups" in [item.name for item in compared(gone).differences]
 
 
+@pytest.mark.parametrize("wrong", ["", "%", "bm90aGluZw==", None])
+def test_user_data_that_cannot_be_read_is_not_what_was_planned(wrong):
+    """Also beside a template whose user data can be read."""
+    edited = copy.deepcopy(TERRAFORM)
+    template = next(item for item in edited["resource_changes"] if item["address"] == TEMPLATE)
+    second = copy.deepcopy(template)
+    second["change"]["after"]["user_data"] = wrong
+    edited["resource_changes"].append(second)
+    result = compared(edited)
+    assert not result.equal
+    assert ("user data of the nodes", "not readable") in [(item.name, item.found) for item in result.differences]
+
+
 def test_settings_that_are_not_known_yet_are_said_to_be_unchecked():
     unknown = copy.deepcopy(TERRAFORM)
     for item in unknown["resource_changes"]:
@@ -296,3 +309,10 @@ def test_on_demand_nodes_that_the_deadline_policy_asks_for_are_no_difference():
     assert PLAN.constraints.deadline_hours
     assert compare_values(PLAN, values).equal
     assert not compare_values(PLAN, VALUES | {"on_demand_count": PLAN.choice.node_count - 1}).equal
+
+
+def test_without_spot_all_above_the_base_is_on_demand_too():
+    choice = PLAN.choice.model_copy(update={"on_demand_count": PLAN.choice.node_count, "spot_count": 0})
+    found = compared(TERRAFORM, plan=PLAN.model_copy(update={"choice": choice}))
+    (share,) = [difference for difference in found.differences if difference.name == "on-demand % above base"]
+    assert (share.planned, share.found) == ("100", "0")

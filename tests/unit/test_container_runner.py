@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from planner.outside.runners.container import ContainerRunner
 from planner.outside.runners.container_engine import Engine, find_engine
 from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import Script
+from planner.outside.runners.noise_state import NoiseState
 from planner.probing.probe_plan import LOCAL, Probe
 
 PROBE = Probe(LOCAL, 2, 1, 32, 1, "fp32")
@@ -62,7 +65,7 @@ def script(tmp_path: Path) -> Script:
     return Script(folder=folder, command=("train.py", "--fast"))
 
 
-def prepared(script: Script, **chosen: str) -> ContainerRunner:
+def prepared(script: Script, **chosen: Any) -> ContainerRunner:
     return ContainerRunner.prepared(script, 600.0, Interrupts(), **chosen)
 
 
@@ -103,6 +106,35 @@ def test_a_failed_node_ends_the_probe_with_its_own_words_and_removes_it(
         runner.run(PROBE, reference_batch=64, measure_noise=False)
     assert failed.value.said_before.splitlines()[-1] == "ValueError: no data"
     assert engine()[-1].startswith("network rm")
+
+
+def test_a_state_is_copied_out_of_the_first_probe_and_mounted_in_the_next(
+    engine: Callable[[], list[str]], script: Script, tmp_path: Path
+) -> None:
+    file = tmp_path / "state.pt"
+    runner = dataclasses.replace(prepared(script, image="mine"), noise_state=NoiseState(file, is_given=False))
+    inside = "/tmp/scav-noise-state.pt"  # noqa: S108 (the container's own)
+    mount = f"--mount type=bind,source={file},target={inside},readonly"
+    for _ in range(2):
+        runner.run(PROBE._replace(nodes=1), reference_batch=64, measure_noise=True)
+    first, second = (call for call in engine() if call.startswith("run"))
+    assert f"--env SCAV_PROBE_NOISE_STATE={inside}" in first
+    assert (mount in first, mount in second) == (False, True)
+    (copied,) = [call for call in engine() if call.startswith("cp") and inside in call]
+    assert copied.endswith(f"-0:{inside} {file}")
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_checkpoint_that_the_container_s_user_cannot_read_is_refused(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    file = tmp_path / "last.ckpt"
+    file.touch(mode=0o600)
+    with pytest.raises(InputError, match=r"last\.ckpt: root's alone, .* chmod o\+r it"):
+        prepared(script, image="mine", noise_state=NoiseState(file, is_given=True))
+    file.chmod(0o604)
+    prepared(script, image="mine", noise_state=NoiseState(file, is_given=True))
 
 
 def test_time_runs_out(
@@ -176,6 +208,8 @@ def test_an_image_and_a_base_exclude_each_other(script: Script) -> None:
 
 
 def test_everything_of_probes_is_copied_by_name() -> None:
-    """The Containerfile copies *.py: a folder in probes/ would be missing from the image."""
-    folders = [path.name for path in (Path(__file__).parents[2] / "probes").iterdir() if path.is_dir()]
-    assert set(folders) <= {"__pycache__"}
+    """A folder in probes/ that the Containerfile does not name would be missing from the image."""
+    probes = Path(__file__).parents[2] / "probes"
+    copied = (probes / "Containerfile").read_text(encoding="utf-8")
+    for folder in {file.parent.relative_to(probes) for file in probes.rglob("*.py")}:
+        assert f"COPY {folder / '*.py'} {'/opt/scav/probes' / folder}/\n" in copied

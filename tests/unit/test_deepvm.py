@@ -266,7 +266,10 @@ def test_a_machine_has_positive_numbers(change):
         replace(GPU["g5.xlarge"], **change)
 
 
-@pytest.mark.parametrize(("gbps", "nodes"), [(0.2, 0), (0.3, 2), (1.6, 2), (7.0, 16), (12.5, 24), (25.0, 28)])
+@pytest.mark.parametrize(
+    ("gbps", "nodes"),
+    [(0.2, 0), (0.3, 2), (1.6, 2), (1.7, 12), (4.9, 12), (7.0, 16), (10.0, 20), (12.5, 24), (15.0, 24), (25.0, 28)],
+)
 def test_saturation_falls_back_to_the_next_slower_measured_network(gbps, nodes):
     assert saturation_nodes(GPU["g4dn.xlarge"], replace(CPU["c6in.xlarge"], bandwidth_gbps=gbps)) == nodes
 

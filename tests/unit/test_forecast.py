@@ -31,14 +31,14 @@ def test_every_finalist_is_evaluated_as_the_search_did() -> None:
         where = (SURVEY.regions, SURVEY.predictors, row.market, row.on_demand_count)
         (found,) = evaluate(JOB, CATALOG, configuration, *where)
         measured = dict.fromkeys(("hours", "usd", "hours_limit", "usd_limit"))
-        assert replace(found, **measured, losses=row.losses) == replace(row, **measured)
+        assert replace(found, **measured, losses=row.losses, fed=row.fed) == replace(row, **measured)
         assert found.hours == pytest.approx(row.hours)
         assert found.usd == pytest.approx(row.usd)
 
 
 def test_the_plan_s_choice_is_predicted_as_the_plan_says() -> None:
     plan = make_plan(INPUTS, SURVEY)
-    choice, *_ = choose_candidate(INPUTS, SURVEY)
+    choice = choose_candidate(INPUTS, SURVEY).expected
     found = forecast(INPUTS, SURVEY, choice)
     for name in ("hours", "step_seconds", "samples"):
         for quantile in ("p05", "p50", "p95"):

@@ -17,7 +17,8 @@ import pytest
 
 from planner.errors import ScavError
 from planner.inputs import Snapshot, format_catalog, parse_catalog, parse_measurements
-from planner.inputs.measurements import measured_noise_scale, usable
+from planner.inputs.measured_noise import measured_noise
+from planner.inputs.measurements import usable
 from planner.outside import assets
 from planner.outside.terraform.events import Progress, change_counts, diagnostics, parse_event, texts
 from planner.plan import compare_prices, compare_terraform_plan, compare_values, parse_plan
@@ -273,7 +274,7 @@ def test_fuzzed_measurements():
         text = "\n".join(measurement_lines(chance)) + chance.choice(("\n", ""))
         found = parse_measurements(text, file="measurements.jsonl")
         kept = usable(found.rows, catalog, chance.choice(("bf16", "fp16", "tf32", "fp8")))
-        measured_noise_scale(found.rows)
+        measured_noise(found.rows)
         for row in kept.rows:
             row.model_dump_json().encode()
         return bool(found.rows)

@@ -18,7 +18,7 @@ from planner.inputs.catalog.listing import list_machines, sort_listings
 from planner.inputs.catalog.refresh import Machine, RegionAnswer, refresh_catalog
 from planner.inputs.catalog.snapshot import parse_catalog
 from planner.inputs.catalog.tables import Catalog
-from planner.inputs.measurements import Measurement, measured_noise_scale, median, parse_measurements, usable
+from planner.inputs.measurements import Measurement, median, parse_measurements, usable
 from planner.inputs.traces import Trace, parse_trace
 
 TRACE = Trace(name="zone", tick_seconds=1800.0, counts=np.array([0, 2, 4, 4, 1, 4]))
@@ -301,14 +301,6 @@ class TestMeasurements:
 
     def test_medians_of_what_is_known(self) -> None:
         assert (median([None, 3.0, 1.0, None, 2.0]), median([1.0, 2.0]), median([None])) == (2.0, 1.5, None)
-
-    def test_noise_counts_where_its_interval_is_narrow_enough(self) -> None:
-        noises = [
-            {"scale": scale, "low": 1, "high": 2, "groups": 4, "reached": reached, "at_step": 0}
-            for scale, reached in ((100, True), (900, False), (300, True))
-        ]
-        assert measured_noise_scale([row(noise=noise) for noise in noises]) == 200.0
-        assert measured_noise_scale([row()]) is None
 
     def test_only_the_last_line_may_be_torn(self) -> None:
         line = row().model_dump_json(exclude_defaults=True)

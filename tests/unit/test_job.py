@@ -17,6 +17,8 @@ from planner.errors import InputError
 from planner.inputs.job.fields import CountRange
 from planner.inputs.job.parse import parse_job
 from planner.inputs.job.schema import Job
+from planner.inputs.job.workload import Origins, Workload
+from planner.inputs.measurements import Measurement
 from planner.outside import assets
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -122,6 +124,60 @@ def test_a_mistake_is_named_with_its_line_and_key(changed, old, new, message):
     assert message in refusal(text)
 
 
+def test_a_value_is_given_unless_its_origin_is_said(changed):
+    text = changed("  target", "  origins: {parameters: measured, flops_per_sample: derived}\n  target")
+    origins = parse_job(text, file="x").job.workload.origins
+    assert (origins.parameters, origins.flops_per_sample) == ("measured", "derived")
+    assert (origins.activation_bytes_per_sample, origins.dataset_samples) == ("given", "given")
+
+
+@pytest.mark.parametrize(
+    ("origins", "message"),
+    [
+        ("{flops: measured}", "workload.origins.flops: unknown key; did you mean flops_per_sample?"),
+        ("{zzzz: measured}", "workload.origins.zzzz: unknown key; known here: dataset_samples, flops_per_sample, para"),
+        ("{parameters: guessed}", "parameters: 'guessed' is not one of 'measured', 'derived' or 'given'"),
+        ("measured", "workload.origins: 'measured' must be a group of `key: value` lines"),
+        (
+            "{gradient_bytes: derived}",
+            "workload: origins says that gradient_bytes is derived, and there is no gradient_bytes",
+        ),
+    ],
+)
+def test_an_origin_of_nothing_is_refused(changed, origins, message):
+    assert message in refusal(changed("  target", f"  origins: {origins}\n  target"))
+
+
+def test_every_origin_is_that_of_a_key():
+    assert set(Origins.model_fields) < set(Workload.model_fields)
+
+
+def test_what_feeds_the_gpus_may_be_named_in_one_word(changed):
+    short = parse_job(changed("  target", "  input: jpeg\n  target"), file="scav.yaml").job.workload.input
+    long = parse_job(changed("  target", "  input: {kind: jpeg}\n  target"), file="scav.yaml").job.workload.input
+    assert short == long
+    said = "  input: {kind: other, cpu_seconds_per_sample: 8.5ms, bytes_per_sample: 2kB, source: fsx}\n  target"
+    full = parse_job(changed("  target", said), file="scav.yaml").job.workload.input
+    assert (full.cpu_seconds_per_sample, full.bytes_per_sample, full.source) == (0.0085, 2000.0, "fsx")
+    assert parse_job(changed("small", "small"), file="scav.yaml").job.workload.input is None
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("jpg", "workload.input.kind: 'jpg' is not one of 'jpeg', 'tokens', 'tensors' or 'other'"),
+        ("{source: s3}", "workload.input.kind: this key is required"),
+        ("{kind: jpeg, source: nfs}", "workload.input.source: 'nfs' is not one of 's3', 'fsx' or 'volume'"),
+        ("{kind: jpeg, cpu_seconds_per_sample: 0}", "workload.input.cpu_seconds_per_sample: '0' must be above zero"),
+        ("{kind: jpeg, cpu_seconds_per_sample: 1h}", "'1h' is not a number of seconds; write 0.0085 or 8.5ms"),
+        ("{kind: jpeg, cpu_seconds_per_sample: 1e9}", "cpu_seconds_per_sample: input should be less than or equal to"),
+        ("{kind: jpeg, byte_per_sample: 1}", "workload.input.byte_per_sample: unknown key; did you mean bytes_per_"),
+    ],
+)
+def test_a_mistake_about_feeding_is_named(changed, said, message):
+    assert message in refusal(changed("  target", f"  input: {said}\n  target"))
+
+
 def test_spot_without_checkpoints_is_refused_and_says_why(changed):
     text = changed("  nodes: 1..2", "  nodes: 1..2\n  spot: always").replace(
         "  target", "  checkpoint_bytes: 0\n  target"
@@ -149,7 +205,7 @@ def test_a_name_that_terraform_could_misread_is_refused_on_one_line(changed, nam
         ("a: 1\n b: 2", "scav.yaml:2: not valid YAML"),
         ("a: 'x", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
-        ("a: \x00", "not valid YAML"),
+        ("a: \x00", "not valid YAML: unacceptable character"),
         ('a: "\\U00110000"', "not valid YAML"),
         ('a: "\\UFFFFFFFF"', "not valid YAML"),
         ("%YAML " + "1" * 5000 + ".1\n---\na: 1", "not valid YAML"),
@@ -250,5 +306,6 @@ def test_a_command_that_no_node_could_be_given_is_refused(job_text: str, command
 
 
 def test_every_form_is_also_said_in_words():
-    patterns = set(re.findall(r'"pattern":\s*"((?:[^"\\]|\\.)*)"', json.dumps(Job.model_json_schema())))
+    schemas = json.dumps([Job.model_json_schema(), Measurement.model_json_schema()])
+    patterns = set(re.findall(r'"pattern":\s*"((?:[^"\\]|\\.)*)"', schemas))
     assert {json.loads(f'"{pattern}"') for pattern in patterns} == set(FORMS)

@@ -38,8 +38,9 @@ def nested(path: str, part: dict[str, Any], schema: dict[str, Any]) -> Iterator[
 
 
 def group_of(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The keys below a key: directly, or of each item of a list."""
-    reference = part.get("$ref") or part.get("items", {}).get("$ref")
+    """The keys below a key: directly, of each item of a list, or of a group that may be left out."""
+    options = (part, part.get("items", {}), *part.get("anyOf", ()))
+    reference = next((option["$ref"] for option in options if "$ref" in option), None)
     found = schema["$defs"][reference.rpartition("/")[2]] if reference else None
     return found if found and "properties" in found else None
 

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 from small_world import job
 
-from planner.inputs.job.schema import Constraints, Convergence, Job, Network, Run, TrainingAmount
+from planner.inputs.job.schema import Constraints, Job, Network, Run
+from planner.inputs.job.target import Convergence, TrainingAmount
 
 
 def accepts(model: Any, **values: object) -> bool:

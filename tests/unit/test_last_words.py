@@ -33,3 +33,32 @@ def test_a_node_that_is_read_last_has_the_word() -> None:
 
 def test_only_the_end_of_a_long_story_is_told() -> None:
     assert last_lines(f"line {number}" for number in range(100)) == [f"line {number}" for number in range(85, 100)]
+
+
+def test_a_traceback_begins_in_the_script() -> None:
+    log = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "<frozen runpy>", line 88, in _run_code
+  File "/somewhere/probes/run.py", line 100, in <module>
+    end(main(sys.argv[1:]))
+        ^^^^^^^^^^^^^^^^^^
+  File "/somewhere/probes/run.py", line 59, in run_as_main
+    runpy.run_path(str(script), run_name="__main__")
+  File "<frozen runpy>", line 290, in run_path
+  File "train.py", line 7, in <module>
+    main()
+  File "/home/me/probes/running.py", line 1
+    def f(:
+          ^
+SyntaxError: invalid syntax
+"""
+    assert last_lines(log.splitlines()) == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 7, in <module>',
+        "    main()",
+        '  File "/home/me/probes/running.py", line 1',
+        "    def f(:",
+        "          ^",
+        "SyntaxError: invalid syntax",
+    ]

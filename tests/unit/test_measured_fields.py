@@ -23,31 +23,48 @@ workload:
   parameters: 25.6M
   activation_bytes_per_sample: 60MB
   global_batch: 256..1024
-  target: {epochs: 90, reference_batch: 256}
+  input: jpeg
+  target: {{epochs: 90, reference_batch: 256}}
 constraints:
   instance_types: ["g5.12xlarge", "g5.24xlarge"]
   nodes: 1..2
   spot: never
-"""
+run:
+  image: registry.example.com/train@sha256:{digest}
+""".format(digest="0" * 64)
 FULL: dict[str, Any] = {
     "instance_type": "g5.12xlarge",
     "nodes": 2,
     "gpus_per_node": 4,
     "gpu_batch": 64,
     "accumulation_steps": 1,
+    "strategy": {"sharding": "ddp", "tensor_parallel": 1, "pipeline": 1, "recompute": "none"},
     "asked_gpu_batch": 64,
     "asked_accumulation_steps": 1,
     "samples_per_step": 64.0,
     "batch_source": "counted",
+    "adapter": "lightning",
     "precision": "bf16",
     "step_seconds": 0.42,
     "step_seconds_p90": 0.45,
     "window_variation": 0.03,
     "windows": 8,
     "exposed_sync_seconds": 0.12,
-    "data_wait_seconds": 0.01,
+    "data_wait_seconds": 0.03,
+    "input_cpu_seconds_per_sample": 0.008,
     "allreduce": [{"bytes": 65_536, "seconds": 0.002}, {"bytes": 102_400_000, "seconds": 0.25}],
-    "noise": {"scale": 900.0, "low": 800.0, "high": 1000.0, "groups": 32, "reached": True, "at_step": 400},
+    "allgather": [{"bytes": 102_400_000, "seconds": 0.13}],
+    "reduce_scatter": [{"bytes": 102_400_000, "seconds": 0.14}],
+    "noise": {
+        "scale": 900.0,
+        "low": 800.0,
+        "high": 1000.0,
+        "groups": 32,
+        "reached": True,
+        "state": "0123456789ab",
+        "at_samples": 25_600,
+        "at_step": 400,
+    },
     "parameters": 25_600_000,
     "gradient_bytes": 102_400_000,
     "peak_memory_bytes": 5e9,
@@ -60,24 +77,36 @@ FULL: dict[str, Any] = {
     "hardware": {"gpu": "NVIDIA A10G", "cpu_count": 48},
     "software": {"torch": "2.13.0", "python": "3.11.7"},
     "image_digest": "sha256:" + "0" * 64,
+    "run_key": "0" * 12,
+    "run_command": "train.py --batch-size {gpu_batch}",
+    "script_sha256": "0" * 64,
+    "imported_from": {"format": "CSV", "file": "log.csv", "sha256": "0" * 64},
 }
-SAME = {key: FULL[key] for key in ("instance_type", "gpus_per_node", "precision", "software")}
+RUN = ("image_digest", "run_key", "script_sha256")  # that of the other row is the newest
+SAME = {key: FULL[key] for key in ("instance_type", "gpus_per_node", "precision", "software", *RUN)}
 OTHER = {
     **SAME,
     "nodes": 1,
     "gpu_batch": 32,
     "step_seconds": 0.2,
+    "noise": {**FULL["noise"], "scale": 1100.0, "low": 950.0, "high": 1270.0},
 }  # with a third one every fit is checked by leaving out
 
 # Another value for each field; what is not here is doubled.
 CHANGED: dict[str, Any] = {
     "instance_type": "g5.24xlarge",
+    "strategy": {"sharding": "fsdp"},
     "precision": "fp16",
     "window_variation": 0.3,
     "noise.reached": False,
+    "noise.state": "ba9876543210",
     "software": {"torch": "2.3.1+cu121"},
     "hardware": {"gpu": None},
     "image_digest": "sha256:" + "1" * 64,
+    "run_key": "1" * 12,
+    "run_command": "other.py",
+    "script_sha256": "1" * 64,
+    "imported_from": {"format": "CSV", "file": "other.csv", "sha256": "1" * 64},
     "out_of_memory_at": 80,
     "batch_source": "stated",
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.inputs.job.schema import Workload
+from planner.inputs.job.workload import Workload
 from planner.inputs.measurements import Measurement
 from planner.inputs.plan_inputs import PlanInputs
 from planner.models.configurations import Configurations
@@ -71,6 +71,23 @@ class TestSizes:
         said = JOB.replace("  global_batch", "  gradient_bytes: 40MB\n  checkpoint_bytes: 0\n  global_batch")
         found = self.workload(tmp_path, *self.sizes, job=said)
         assert (found.gradient_bytes, found.checkpoint_bytes) == (40e6, 0)
+
+    def test_what_loading_takes_is_used_where_the_job_says_what_it_loads(self, tmp_path: Path) -> None:
+        here = {"instance_type": "local", "precision": "fp32", "gpus_per_node": 1}
+        rows = [{**here, "input_cpu_seconds_per_sample": seconds} for seconds in (0.004, 0.005, 0.009)]
+        decoding = JOB.replace("  global_batch", "  input: jpeg\n  global_batch")
+        found = self.workload(tmp_path, *rows, job=decoding).input
+        assert found is not None
+        assert (found.kind, found.cpu_seconds_per_sample) == ("jpeg", 0.005)
+        assert self.workload(tmp_path, *rows).input is None
+        said = decoding.replace("jpeg", "{kind: jpeg, cpu_seconds_per_sample: 7ms}")
+        found = self.workload(tmp_path, *rows, job=said).input
+        assert found is not None
+        assert found.cpu_seconds_per_sample == 0.007
+        others = [{**row, "parameters": 1_000_000} for row in rows]
+        found = self.workload(tmp_path, *others, job=decoding).input
+        assert found is not None
+        assert found.cpu_seconds_per_sample is None
 
     def test_without_sizes_the_job_is_as_the_file_says(self, tmp_path: Path) -> None:
         found = self.workload(tmp_path, {})
@@ -158,4 +175,4 @@ class TestPlans:
         before = self.plan(tmp_path, *rows, job=hurried)
         after = self.plan(tmp_path, rows[0], {**rows[1], "allreduce": slow}, job=hurried)
         assert after.choice.node_count < before.choice.node_count
-        assert after.estimate.parallel_efficiency >= before.estimate.parallel_efficiency
+        assert after.estimate.hours.p50 > before.estimate.hours.p50

@@ -17,13 +17,14 @@ DECLARED = variables_of(assets.load_module(MODULE))
 # Variables of the module that a workspace says nothing of, each with the reason. Their defaults hold.
 LEFT_OUT = {
     WORKSPACE: {
-        "max_wait_seconds": "a run of any size may wait an hour for its nodes",
-        "max_failures": "five failures without a checkpoint are enough for any job",
+        "runtime_includes_waiting": "waiting for capacity must not cost the run its time",
         "replace_lost_nodes": "a training run goes on after losing a node",
         "heartbeat_seconds": "only a probe is watched closely",
         "bucket_force_destroy": "the checkpoints of a training run stay until somebody deletes them",
     },
     PROBE_WORKSPACE: {
+        "source_folder": "a probe measures an image, so that another one can be told from it",
+        "deep_learning_container": "a probe names its image",
         "instance_type_overrides": "a probe measures one type",
         "checkpoint_bucket": "a probe's bucket goes with it",
         "checkpoint_tier": "a probe writes no checkpoints that must survive",
@@ -33,6 +34,7 @@ LEFT_OUT = {
         "capacity_reservation_id": "a probe needs few nodes and can wait for them",
         "interruption_topic_arn": "a probe that loses a node is run again, by whoever watches it",
         "max_wait_seconds": "max_runtime_seconds is as short",
+        "max_silence_seconds": "max_runtime_seconds is as short",
     },
 }
 FIRST = 'variable "first" {\n  type = string\n\n  validation {\n    condition = true\n  }\n}'
@@ -72,8 +74,8 @@ def test_the_workspace_declares_what_it_passes_on_as_the_module_does(kind):
 @both
 def test_a_change_of_the_module_reaches_the_workspace(kind):
     module = assets.load_module(MODULE)
-    module["variables.tf"] = module["variables.tf"].replace("VPC of the subnets.", "A {{ new }} description.")
-    assert '  description = "A {{ new }} description. The module never' in render(kind, module)["variables.tf"]
+    module["variables.tf"] = module["variables.tf"].replace("VPC of the subnets;", "A {{ new }} description.")
+    assert '  description = "A {{ new }} description. the module never' in render(kind, module)["variables.tf"]
 
 
 @both

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from rich.console import Console
 
 from planner.errors import InputError, NoFeasiblePlan
 from planner.inputs.measurements import Measurement
@@ -16,8 +18,9 @@ from planner.outside.store import load_catalog, load_job
 from planner.plan.build import make_plan
 from planner.plan.review.cost import Cost, exceeded, review_cost
 from planner.plan.review.markdown import cost_markdown
-from planner.plan.review.text import plan_text, review_text
+from planner.plan.review.page import page_text, plan_page, review_page
 from planner.plan.schema import Plan, format_plan, parse_plan
+from planner.search.pricing import NEAR_TIE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -36,7 +39,12 @@ def plan_example(name: str = "resnet50-imagenet", measurements: tuple[Measuremen
 
 
 PLAN = plan_example(nodes="1", spot="never")
-MIXED = plan_example(instance_types=["g5.xlarge", "g4dn.xlarge"], nodes="2..16", spot="always")
+MIXED = plan_example(
+    instance_types=["g5.xlarge", "g4dn.xlarge"], nodes="2..16", spot="always", deadline="96h", budget="$4000"
+)
+
+
+OTHER = plan_example("gpt2-openwebtext")
 
 
 @pytest.mark.parametrize("plan", [PLAN, MIXED], ids=["one node", "mixed"])
@@ -49,11 +57,14 @@ class TestArithmetic:
 
     def test_dollars_are_hours_times_the_cluster_s_price(self, plan: Plan) -> None:
         estimate = plan.estimate
-        # Of spot nodes hours and prices are drawn apart, so that their middles multiply only roughly.
-        near = 0.05 if plan.choice.spot_count else 1e-4
-        assert estimate.usd.p50 == pytest.approx(estimate.hours.p50 * plan.choice.hourly_usd, rel=near)
-        surer = estimate.usd.p95 / estimate.usd.p50 - estimate.hours.p95 / estimate.hours.p50
-        assert surer > 0 if plan.choice.spot_count else surer == pytest.approx(0, abs=1e-4)  # spot prices move
+        whole = estimate.hours.p50 * plan.choice.hourly_usd
+        if plan.choice.spot_count:  # spot nodes are not paid while the others wait for them
+            assert 0.5 * whole < estimate.usd.p50 < 1.05 * whole
+        else:
+            assert estimate.usd.p50 == pytest.approx(whole, rel=1e-4)
+            assert estimate.usd.p95 / estimate.usd.p50 == pytest.approx(
+                estimate.hours.p95 / estimate.hours.p50, rel=1e-4
+            )
 
     def test_the_breakdown_adds_up_to_the_p50(self, plan: Plan) -> None:
         assert sum(plan.estimate.breakdown.model_dump().values()) == pytest.approx(plan.estimate.usd.p50, rel=1e-4)
@@ -74,20 +85,22 @@ class TestArithmetic:
     def test_steps_times_step_time_explain_the_hours(self, plan: Plan) -> None:
         steps = plan.estimate.samples.p50 / plan.choice.global_batch
         hours = steps * plan.estimate.step_seconds.p50 / 3600
-        assert hours < plan.estimate.hours.p50 < 1.3 * hours + 0.2
+        assert hours < plan.estimate.hours.p50 < (2.0 if plan.choice.spot_count else 1.3) * hours + 0.2
 
     def test_every_alternative_is_another_cluster_with_a_reason(self, plan: Plan) -> None:
         clusters = [(row.instance_type, row.market) for row in plan.alternatives]
         chosen = (plan.choice.instance_type, "spot" if plan.choice.spot_count else "on_demand")
-        assert chosen not in clusters
+        assert (chosen in clusters) == ("a near tie" in plan.reason and chosen == clusters[0])
         assert len(set(clusters)) == len(clusters)
         assert all(row.why_not for row in plan.alternatives)
 
 
 def test_stand_ins_have_the_same_gpus_and_network() -> None:
     catalog = load_catalog(None, beside=EXAMPLES)[0]
-    plan = plan_example(instance_types=["g5.12xlarge", "g5.24xlarge"], spot="always", nodes="2..4", budget="$4000")
-    alone = plan_example(instance_types=["g5.12xlarge"], spot="always", nodes="2..4", budget="$4000")
+    plan = plan_example(
+        instance_types=["g5.12xlarge", "g5.24xlarge"], spot="always", nodes="2..4", deadline="400h", budget="$4000"
+    )
+    alone = plan_example(instance_types=["g5.12xlarge"], spot="always", nodes="2..4", deadline="400h", budget="$4000")
     assert alone.choice.overrides == ()  # the job allows no other type
     kind = catalog.instance_type_by_name[plan.choice.instance_type]
     assert plan.choice.overrides == ("g5.24xlarge",)
@@ -108,7 +121,8 @@ def test_a_budget_alone_asks_for_the_fastest(tmp_path: Path) -> None:
 
 def test_a_tighter_deadline_never_costs_less() -> None:
     dollars = [plan_example(deadline=f"{hours}h", budget="$100000").estimate.usd.p95 for hours in (24, 5, 2)]
-    assert dollars == sorted(dollars)
+    for looser, tighter in itertools.pairwise(dollars):
+        assert tighter >= looser / (1 + NEAR_TIE)  # within a near tie the faster one is taken, whatever the deadline
 
 
 def test_the_knee_lies_between_cheapest_and_fastest() -> None:
@@ -170,7 +184,7 @@ def test_measurements_narrow_the_interval_and_count_as_evidence() -> None:
         )
         for batch in (64, 192, 256)
     )
-    plan = plan_example(measurements=rows, instance_types=[PLAN.choice.instance_type], nodes="1")
+    plan = plan_example(measurements=rows, instance_types=[PLAN.choice.instance_type], nodes="1", spot="never")
     assert plan.estimate.hours.p95 / plan.estimate.hours.p50 < PLAN.estimate.hours.p95 / PLAN.estimate.hours.p50
     assert (plan.evidence.probe_count, plan.evidence.probe_usd) == (3, 4.5)
     assert PLAN.evidence.extrapolated
@@ -190,16 +204,19 @@ class TestPlanFile:
 
 
 class TestReview:
-    def test_text_fits_a_terminal_of_100_columns(self) -> None:
-        for plan in (PLAN, MIXED, plan_example("gpt2-openwebtext")):
-            text = review_text(plan, review_cost(plan, max_usd=1e6, against=PLAN))
-            assert max(map(len, text.splitlines())) <= 100
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+    def test_text_fits_a_terminal_of_any_width(self, width: int) -> None:
+        for plan in (PLAN, MIXED, OTHER):
+            page = review_page(plan, review_cost(plan, max_usd=1e6, against=PLAN), verbose=True)
+            text = page_text(page, Console(width=width, color_system=None))
+            assert max(map(len, text.splitlines())) <= width
 
-    def test_the_summary_shows_hours_dollars_and_the_most_it_can_cost(self) -> None:
-        text = plan_text(PLAN)
-        for label in ("Job ", "Evidence ", "Choice ", "Time ", "Cost ", "Why ", "2nd "):
-            assert any(line.startswith(label) for line in text.splitlines())
-        assert "at most $" in text
+    def test_the_decision_comes_first(self) -> None:
+        lines = page_text(plan_page(PLAN)).splitlines()
+        assert [line.split()[0] for line in lines[:3]] == ["Cluster", "Time", "Cost"]
+        for label in ("Why ", "What if ", "1  ", "2  ", "Job ", "Batch ", "Quota "):
+            assert any(line.startswith(label) for line in lines)
+        assert "at most $" in lines[2]
 
     def test_guardrails_compare_the_p95(self) -> None:
         usd, hours = PLAN.estimate.usd.p95, PLAN.estimate.hours.p95
@@ -232,6 +249,6 @@ class TestReview:
 
 
 def test_the_longest_runtime_can_be_asked_for() -> None:
-    plan = plan_example(max_runtime="40h")
+    plan = plan_example(nodes="1", spot="never", max_runtime="40h")
     assert plan.choice.max_runtime_hours == 40
     assert plan.estimate.usd.max > PLAN.estimate.usd.max

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from planner.inputs.traces import Recording, Trace
 from planner.models.fitted import fit_models
 from planner.plan.schema import Plan
 from planner.plan.writer import PlanWriter
+from planner.search.decision import Chosen
 from planner.search.every_candidate import SearchResult
 from planner.search.pricing import Candidate
-from planner.search.simulated import SpotOutcome, simulated
+from planner.search.ranking import Settled
+from planner.search.shortlist import shown_beside
+from planner.search.simulated import Simulated, SpotOutcome, simulated
 from planner.spot.mix import SpotMarkets
 from planner.spot.rates.sources import SpotHistory
 
@@ -39,6 +43,9 @@ def write(
     **changes: Any,
 ) -> Plan:
     asked = asked or job()
+    measured = Simulated.exactly(chosen)
+    if outcome is not None:
+        measured = Simulated(chosen, outcome, outcome.runs.hours, outcome.runs.usd)
     usual: dict[str, Any] = {
         "job": asked,
         "catalog": sold,
@@ -47,8 +54,7 @@ def write(
         "measurements": (),
         "measured_noise": None,
         "found": SearchResult(finalists=(chosen, *others), candidate_count=7, left_out=Counter()),
-        "candidate": chosen,
-        "outcome": outcome,
+        "chosen": Chosen(measured, expected=chosen, rivals=shown_beside(others, Settled(chosen, None), asked)),
         "cross_validated_error": None,
         "further": None,
     }
@@ -59,8 +65,12 @@ def on_spot(
     row: Candidate, asked: Job | None = None, *, sold: Catalog = CATALOG, recordings: Any = None
 ) -> tuple[Candidate, SpotOutcome]:
     markets = SpotMarkets(history=SpotHistory(recordings=recordings or {}), save_seconds=20.0, restart_seconds=300.0)
-    given = predictors(step_seconds=lambda _: column(2.9, 3.2, 3.5), startup_seconds=360.0)
-    return simulated(row, asked or job(), sold, given, markets)
+    given = predictors(
+        step_seconds=lambda rows: column(*([side] * len(rows) for side in (2.9, 3.2, 3.5))), startup_seconds=360.0
+    )
+    found = simulated(row, asked or job(), sold, given, markets)
+    assert found.outcome is not None
+    return found.candidate, found.outcome
 
 
 class TestLearningRate:
@@ -94,14 +104,14 @@ class TestLongestRuntime:
 
 
 class TestMostDollars:
-    def test_are_all_nodes_on_demand_until_aws_stops_them_half_an_hour_later(self) -> None:
-        # 10 h at most 12.5 h, and 0.5 h: 13 h of two nodes at $1 and $0.0224 of storage.
+    def test_are_all_nodes_on_demand_from_their_start_to_half_an_hour_after_the_stop(self) -> None:
+        # 10 h at most 12.5 h, 1.5 h to start and 0.5 h to stop: 14.5 h of two nodes at $1 and $0.0224 of storage.
         plan = write(candidate(nodes=2, hours=10.0))
-        assert plan.estimate.usd.max == pytest.approx(13 * 2.0224)
+        assert plan.estimate.usd.max == pytest.approx(14.5 * 2.0224)
 
     def test_no_quantile_is_above_them(self) -> None:
         plan = write(candidate(hours=10.0, usd=Quantiles(5.0, 20.0, 100.0)))
-        most = 13 * 1.0224
+        most = 14.5 * 1.0224
         assert (plan.estimate.usd.p05, plan.estimate.usd.p50, plan.estimate.usd.p95) == pytest.approx((5.0, most, most))
 
     def test_the_dearest_stand_in_counts_for_all_nodes(self) -> None:
@@ -115,7 +125,7 @@ class TestMostDollars:
         now, outcome = on_spot(candidate(market="spot"), sold=sold)
         plan = write(now, sold=sold, outcome=outcome)
         assert plan.choice.overrides == ("g1.big",)
-        assert plan.estimate.usd.max == pytest.approx((plan.choice.max_runtime_hours + 0.5) * 3.0224, rel=1e-5)
+        assert plan.estimate.usd.max == pytest.approx((1.5 + plan.choice.max_runtime_hours + 0.5) * 3.0224, rel=1e-5)
 
 
 class TestStandIns:
@@ -276,15 +286,16 @@ class TestAlternatives:
         found = [(row.instance_type, row.market, row.usd.p50) for row in rows]
         assert found == [("g1.one", "spot", 25.0), ("g1.two", "spot", 39.0), ("p1.two", "on_demand", 50.0)]
 
-    def test_those_that_keep_the_limits_come_first(self) -> None:
+    @pytest.mark.parametrize("late_hours", [50.0, 13.0])
+    def test_those_that_keep_the_limits_come_first(self, late_hours: float) -> None:
         # g1.two is cheaper but late, p1.two in time.
         others = (
-            candidate(instance_type="g1.two", usd=10.0, hours=50.0),
+            candidate(instance_type="g1.two", usd=10.0, hours=late_hours),
             candidate(instance_type="p1.two", usd=60.0, hours=8.0),
         )
         rows = write(candidate(), job({"deadline": "12h"}), others=others).alternatives
         assert [row.instance_type for row in rows] == ["p1.two", "g1.two"]
-        assert rows[1].why_not == "may miss the deadline (50 h)"
+        assert rows[1].why_not == f"may miss the deadline ({late_hours:.0f} h)"
 
     def test_a_long_front_is_thinned_to_forty_rows_with_both_ends(self) -> None:
         rows = tuple(candidate(hours=float(100 + place), usd=float(1000 - place)) for place in range(101))
@@ -296,11 +307,50 @@ class TestAlternatives:
         assert len(write(rows[0], others=rows[1:40]).pareto) == 40
         assert [row.hours.p50 for row in write(rows[0], others=rows[1:3]).pareto] == [100.0, 101.0, 102.0]
 
-    def test_with_a_simulation_others_are_compared_with_what_the_search_saw(self) -> None:
-        row = candidate(market="spot", zone="near-az2", hours=10.0, usd=10.0)
-        now, outcome = on_spot(row)
-        twice = candidate(instance_type="g1.two", hours=10.0, usd=20.0)
-        assert write(now, outcome=outcome, others=(twice,)).alternatives[0].why_not == "2.0x dearer"
+    def test_what_is_said_of_them_is_said_of_the_digits_that_are_shown(self) -> None:
+        # $104.49 is shown as $104 and $100.51 as $101: 3 %, though it is 4 %.
+        near = candidate(instance_type="g1.two", hours=100.0, usd=104.49)
+        assert write(candidate(hours=100.0, usd=100.51), others=(near,)).alternatives[0].why_not == "3 % dearer"
+
+    def test_a_choice_that_is_capped_is_compared_as_it_is_shown(self) -> None:
+        # 10 h at most 12.5 h, and two hours to start and to stop, at $1.0224: $14.82, whatever was predicted.
+        twice = candidate(instance_type="g1.two", hours=10.0, usd=2 * 14.5 * 1.0224)
+        assert write(candidate(hours=10.0, usd=20.0), others=(twice,)).alternatives[0].why_not == "2.0x dearer"
+
+
+class TestOtherConfidence:
+    def test_what_is_compared_is_written_where_it_is_not_the_p95(self) -> None:
+        row = candidate(hours=Quantiles(5.0, 10.0, 20.0), hours_limit=15.0, usd=Quantiles(5.0, 6.0, 9.0), usd_limit=8.0)
+        plan = write(row, job({"confidence": 0.9}), others=(replace(row, instance_type="g1.two"),))
+        assert plan.estimate.at_confidence is not None
+        assert (plan.estimate.at_confidence.hours, plan.estimate.at_confidence.usd) == (15.0, 8.0)
+        assert plan.alternatives[0].at_confidence == plan.estimate.at_confidence
+        assert write(row).estimate.at_confidence is None
+
+
+class TestQuota:
+    def test_counts_vcpus_of_each_market(self) -> None:
+        now, outcome = on_spot(candidate(market="spot", nodes=4, on_demand_count=1, global_batch=16))
+        quota = write(now, outcome=outcome).choice.vcpu_quota
+        assert quota is not None
+        assert (quota.family, quota.on_demand, quota.spot) == ("G", 4, 12)
+
+    def test_falling_back_takes_all_nodes_on_demand(self) -> None:
+        asked = job({"deadline": "12h", "on_demand_fallback": True})
+        row = candidate(market="spot", nodes=4, on_demand_count=1, global_batch=16, falls_back=True)
+        now, outcome = on_spot(row, asked)
+        quota = write(now, asked, outcome=outcome).choice.vcpu_quota
+        assert quota is not None
+        assert (quota.on_demand, quota.spot) == (16, 12)
+
+
+class TestLeftOut:
+    def test_is_counted_most_first(self) -> None:
+        found = SearchResult(finalists=(), candidate_count=7, left_out=Counter({"are small": 1, "have none": 2}))
+        left_out = write(candidate(), found=found).left_out
+        assert left_out is not None
+        assert (left_out.considered, list(left_out.reasons.items())) == (3, [("have none", 2), ("are small", 1)])
+        assert write(candidate()).left_out is None
 
 
 def test_a_choice_says_what_terraform_and_the_script_need() -> None:

@@ -45,7 +45,8 @@ def clusters_of(name: str, *, spot: bool = False, seconds: float | None = None, 
     return probe_clusters(inputs, take_survey(inputs), node_counts=NODE_COUNTS, spot=spot, longest_seconds=seconds)
 
 
-RESNET = clusters_of("resnet50-imagenet")
+# Machines on which the job's smallest batch fits one node several times over.
+RESNET = clusters_of("resnet50-imagenet", instance_types=["*.12xlarge", "*.24xlarge", "*.48xlarge"])
 
 
 def on_demand_usd(catalog: Catalog, cluster: ProbeCluster) -> float:
@@ -148,6 +149,7 @@ def test_nodes_run_the_job_s_own_command_once_per_batch() -> None:
     assert command[6] == "--seconds-per-batch"
     assert 60 <= int(command[7]) <= cluster.max_seconds / 2
     assert command[8:] == ["--", "train.py", "--name", "$(x) 'y'"]
+    assert sweep_command(cluster, 256, ["train.py"], measure_noise=False)[8:] == ["--no-noise", "--", "train.py"]
 
 
 def test_what_the_job_file_leaves_open_is_named() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.inputs.measurements import GradientNoise, Measurement, measured_noise_scale
+from planner.inputs.measurements import Measurement
 from planner.outside.store import load_job
 from planner.probing.probe_plan import LOCAL, Probe, container_probes, local_probes, missing
 
 JOB = load_job(Path(__file__).parents[2] / "examples" / "digits-cnn", {}).job
 
 
-def measured(probe: Probe, noise: GradientNoise | None = None) -> Measurement:
-    return Measurement(**probe._asdict(), step_seconds=0.1, noise=noise)
+def measured(probe: Probe) -> Measurement:
+    return Measurement(**probe._asdict(), step_seconds=0.1)
 
 
 def test_three_batches_on_one_worker_and_the_middle_one_on_more() -> None:
@@ -42,11 +42,3 @@ def test_what_was_measured_is_not_measured_again() -> None:
     probes = local_probes(JOB, [1, 2])
     assert missing(probes, [measured(probes[0]), measured(probes[2])]) == [probes[1], probes[3]]
     assert missing(probes, [measured(probe) for probe in probes]) == []
-
-
-def test_only_noise_that_is_known_well_enough_counts() -> None:
-    probe = local_probes(JOB, [1])[0]
-    known = GradientNoise(scale=100.0, low=90.0, high=110.0, groups=9, reached=True, at_step=10)
-    vague = known.model_copy(update={"scale": 5000.0, "reached": False})
-    assert measured_noise_scale([measured(probe, known), measured(probe, vague), measured(probe)]) == 100.0
-    assert measured_noise_scale([measured(probe, vague)]) is None

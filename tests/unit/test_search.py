@@ -22,8 +22,9 @@ from planner.inputs.plan_inputs import PlanInputs, Provenance
 from planner.models.fitted import fit_models
 from planner.outside import assets
 from planner.plan.build import make_plan
+from planner.plan.review.decision import compared
 from planner.search.candidates import every_split
-from planner.search.pricing import Candidate, pareto_rows
+from planner.search.pricing import NEAR_TIE, Candidate, pareto_rows
 from planner.search.ranking import choose, feasible, front, knee
 from planner.search.survey import Survey, take_survey
 
@@ -78,15 +79,19 @@ def _agree(job: Job, catalog: Catalog) -> bool:
 
 
 def _check_plan(inputs: PlanInputs, survey: Survey, chosen: Candidate) -> None:
-    """The plan is what the search chose, or what is next best where a simulation says that this breaks a limit."""
+    """The plan is as good as what the search chose, up to a near tie and to what simulating changes; or on spot."""
     job = inputs.job_file.job
     try:
         plan = make_plan(inputs, survey)
     except NoFeasiblePlan:
         assert all(row.market == "spot" for row in feasible(survey.found.finalists, job))
         return
-    if chosen.market == "on_demand":
-        assert (plan.choice.instance_type, plan.choice.node_count) == (chosen.instance_type, chosen.nodes)
+    if chosen.market == "on_demand" and job.objective_or_default != "knee":
+        at = compared(plan.estimate)
+        mine, theirs = (
+            (at.hours, chosen.hours_limit) if job.objective_or_default == "time" else (at.usd, chosen.usd_limit)
+        )
+        assert mine <= theirs * (1 + NEAR_TIE) * 1.04
     for limit in (plan.constraints.deadline_hours, plan.constraints.budget_usd):
         assert limit is None or limit.probability >= job.constraints.confidence - 1e-3
     for one, other in itertools.permutations(front(survey.found.finalists), 2):

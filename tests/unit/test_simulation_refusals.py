@@ -29,3 +29,4 @@ def test_a_trace_that_says_nothing_is_refused_in_one_line(trace, message):
 def test_no_runs_say_nothing():
     with pytest.raises(InputError, match="0 runs say nothing"):
         simulate_case(DAY, policy=None, runs=0, seed=0)
+    assert len(simulate_case(DAY, policy=None, runs=1, seed=0).hours) == 1

@@ -19,7 +19,7 @@ from planner.spot.runs.stretches import first_stretch
 from planner.spot.simulation.capacity import Modelled, Recorded
 from planner.spot.simulation.case import Case
 from planner.spot.simulation.runs import Market, Seeds, idle_shares, on_demand_runs, simulate_case, spot_shares
-from planner.spot.slowdown import SpotBurden, spot_slowdown
+from planner.spot.slowdown import SpotBurden, SpotRates, spot_slowdown
 
 # Five nodes, one of them on demand at $2, the others spot at $1; storage $0.5. Saves of 0.1 h every hour.
 CASE = Case(
@@ -57,11 +57,11 @@ class TestCase:
         assert replace(CASE, on_demand_count=5, interval_hours=0.0).saving_share == 0.0
 
     def test_half_the_spot_nodes_are_lost_less_often(self) -> None:
-        # 2 of 4: half as many, 0.5^0.25 of the losses and 0.5^-0.05 of the returns.
+        # 2 of 4: half as many, 0.5^0.03 of the losses, and returns as before.
         fewer = CASE.with_base(3).process
         assert fewer is not None
-        assert fewer.loss_per_hour == pytest.approx(0.5 * 0.5**0.25)
-        assert fewer.return_per_hour == pytest.approx(2.0 * 0.5**-0.05)
+        assert fewer.loss_per_hour == pytest.approx(0.5 * 0.5**0.03)
+        assert fewer.return_per_hour == pytest.approx(2.0)
         assert CASE.with_base(5).process is CASE.process
         assert CASE.with_base(1).process is not None
         assert CASE.with_base(1).process.loss_per_hour == pytest.approx(0.5)
@@ -222,6 +222,10 @@ class TestSlowdown:
         assert found.p95 == pytest.approx([1 + math.hypot(high, 50) / 100])
         assert found.p05 == pytest.approx(found.p50**0.1)
 
+    def test_where_nothing_is_lost_nothing_is_slower(self) -> None:
+        found = spot_slowdown(floats(100.0), burden())
+        assert (found.p05[0], found.p50[0], found.p95[0]) == (1.0, 1.0, 1.0)
+
     def test_what_is_not_known_of_the_rates_widens_it(self) -> None:
         known = {"losses_per_hour": 1.0, "hours_per_hour": 0.5, "variance_per_hour": 4.0}
         sure = spot_slowdown(floats(100.0), burden(**known))
@@ -271,3 +275,24 @@ class TestAgesWithoutRisk:
         # The age of what is met: by survival, so 0.3 h as likely at each moment before 0.3 as then falling.
         there = ages[up[:, 0]]
         assert (there < 0.3).mean() == pytest.approx(0.3 / 1.3, abs=0.03)
+
+
+def test_how_far_the_hours_move_when_a_rate_is_worse_than_in_95_of_100_zones() -> None:
+    # Of constant rates: a stint of 1 / loss hours keeps exp(-loss h) of them, h the restart and half an interval,
+    # so that every kept hour costs exp(loss h) (1 + loss down) - 1 hours more.
+    loss, back, loss_sd, back_sd, lost_hours, z = 0.1, 0.5, 0.4, 0.3, 1.0 + 0.5 / 2, 1.6448536
+
+    def more(loss: float, back: float) -> float:
+        return math.exp(loss * lost_hours) * (1 + loss / back) - 1
+
+    ages = np.ones((1, AGES))
+    rates = SpotRates(
+        loss_per_hour=loss * ages,
+        return_per_hour=back * ages,
+        loss_log_sd=floats(loss_sd),
+        return_log_sd=floats(back_sd),
+    )
+    found = SpotBurden.of(rates, interval_hours=0.5, restart_hours=1.0)
+    sooner = math.log(more(loss * math.exp(z * loss_sd), back) / more(loss, back))
+    later = math.log(more(loss, back * math.exp(-z * back_sd)) / more(loss, back))
+    assert found.upper_log_sd[0] == pytest.approx(math.hypot(sooner, later) / z, rel=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,11 +138,13 @@ def test_a_simulated_process_replays_as_it_was_simulated() -> None:
     ("change", "said"),
     [
         ({"interval_hours": 0.0}, "without them a loss costs everything"),
-        ({"work_hours": float("inf")}, "cannot be simulated"),
+        ({"work_hours": float("inf")}, "work of inf hours cannot be simulated"),
+        ({"work_hours": np.array([5.0, 0.0])}, "work of 0.0 hours cannot be simulated"),
+        ({"work_hours": np.array([5.0, np.inf])}, "work of inf hours cannot be simulated"),
         ({"save_hours": -1.0}, "less than no time"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused_on_one_line(change: dict[str, float], said: str) -> None:
+def test_a_job_that_cannot_be_is_refused_on_one_line(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         day(**change)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from small_world import floats
 
-from planner.models.step_time.gaussian_process import descend, distances, matern, solve_robustly
-from planner.models.step_time.posterior import reference_point, spread_subset
-from planner.models.step_time.rows import Placements, measured_rows
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, Parameters, gradients, log_step, terms
+from planner.models.step_time.correction import distances, matern, trusted
+from planner.models.step_time.formula import NAMES, Parameters, gradients, log_step, terms
+from planner.models.step_time.posterior import reference_point
+from planner.models.step_time.prior import USUAL
+from planner.models.step_time.rows import Placements, measured_rows, spread_subset
 from planner.models.step_time.table import rising
 
 NEVER = -60.0  # as a logarithm: nothing
@@ -24,7 +25,6 @@ QUIET = Parameters(
     link=NEVER,
     network=NEVER,
     batch_power=0.0,
-    contention_power=0.0,
     link_power=0.0,
     growth=NEVER,
     pair=0.0,
@@ -44,10 +44,10 @@ def where(nodes: int = 1, gpus: int = 1, batch: int = 10, steps: int = 1, worker
     )
 
 
-def seconds(of: str, placement: Placements, law: str = "bus", **parameters: float) -> float:
+def seconds(of: str, placement: Placements, **parameters: float) -> float:
     """At a reference batch of 10."""
     theta = np.array(QUIET._replace(**parameters))
-    return float(getattr(terms(theta, placement, 10.0, law), of)[0])
+    return float(getattr(terms(theta, placement, 10.0), of)[0])
 
 
 class TestTerms:
@@ -64,12 +64,12 @@ class TestTerms:
         assert seconds("work", where(batch=20), batch_power=9.0) == pytest.approx(0.5 + 0.5 * 2 ** math.exp(0.15))
         assert seconds("work", where(batch=20), batch_power=-9.0) == pytest.approx(0.5 + 0.5 * 2 ** math.exp(-0.3))
 
-    def test_other_gpus_of_the_node_slow_the_work(self) -> None:
-        # A tenth for each of three others.
-        assert seconds("work", where(gpus=4), contention=math.log(0.1)) == pytest.approx(1.3)
-        # Or by a power of their number: 0.1 x 3^2.
-        many = {"contention": math.log(0.1), "contention_power": math.log(2)}
-        assert seconds("work", where(gpus=4), **many) == pytest.approx(1.9)
+    def test_other_gpus_of_the_node_slow_the_work_and_less_with_each(self) -> None:
+        # A tenth for two GPUs; never as much as two tenths.
+        assert seconds("work", where(gpus=1), contention=math.log(0.1)) == pytest.approx(1.0)
+        assert seconds("work", where(gpus=2), contention=math.log(0.1)) == pytest.approx(1.1)
+        assert seconds("work", where(gpus=4), contention=math.log(0.1)) == pytest.approx(1.15)
+        assert seconds("work", where(gpus=4096), contention=math.log(0.1)) == pytest.approx(1.2, rel=1e-3)
 
     def test_the_host_starts_every_micro_step(self) -> None:
         assert seconds("host", where(steps=3), floor=math.log(0.2)) == pytest.approx(0.6)
@@ -77,13 +77,13 @@ class TestTerms:
         assert seconds("host", where(batch=40), floor=0.0, host_growth=5.0) == pytest.approx(4**0.3)
         assert seconds("host", where(batch=40), floor=0.0, host_growth=-5.0) == pytest.approx(1.0)
 
-    def test_a_bus_is_shared_and_a_ring_saturates(self) -> None:
-        # Four GPUs: three others on the bus, 2 x 3 / 4 of the gradient through the ring.
-        assert seconds("sync", where(gpus=4), "bus", link=math.log(0.1)) == pytest.approx(0.3)
-        assert seconds("sync", where(gpus=4), "ring", link=math.log(0.1)) == pytest.approx(0.15)
+    def test_a_link_saturates(self) -> None:
+        # Four GPUs: 2 x 3 / 4 of the gradient through the ring.
+        assert seconds("sync", where(gpus=4), link=math.log(0.1)) == pytest.approx(0.15)
         squared = {"link": math.log(0.1), "link_power": math.log(2)}
-        assert seconds("sync", where(gpus=4), "bus", **squared) == pytest.approx(0.9)
-        assert seconds("sync", where(gpus=1), "bus", link=math.log(0.1)) == pytest.approx(0.0)
+        assert seconds("sync", where(gpus=4), **squared) == pytest.approx(0.225)
+        assert seconds("sync", where(gpus=4096), **squared) == pytest.approx(0.4, rel=1e-2)
+        assert seconds("sync", where(gpus=1), link=math.log(0.1)) == pytest.approx(0.0)
 
     def test_between_nodes_a_ring_that_grows_with_every_doubling(self) -> None:
         one = {"network": math.log(0.1)}
@@ -115,38 +115,37 @@ class TestTerms:
 
 class TestStep:
     def step(self, placement: Placements, **parameters: float) -> tuple[float, float]:
-        step, work = log_step(np.array(QUIET._replace(**parameters)), placement, 10.0, "bus")
+        step, work = log_step(np.array(QUIET._replace(**parameters)), placement, 10.0)
         return float(np.exp(step[0])), float(np.exp(work[0]))
 
     def test_without_overlap_communication_is_added(self) -> None:
-        assert self.step(where(gpus=4), link=math.log(0.1)) == pytest.approx((1.3, 1.0))
+        assert self.step(where(gpus=4), link=math.log(0.1)) == pytest.approx((1.15, 1.0))
 
     def test_with_overlap_the_shorter_hides(self) -> None:
         # Log-odds of zero: a power of 1 + 9 / 2 = 5.5.
         step, work = self.step(where(gpus=4), link=math.log(0.1), overlap=0.0)
-        assert step == pytest.approx((1 + 0.3**5.5) ** (1 / 5.5))
+        assert step == pytest.approx((1 + 0.15**5.5) ** (1 / 5.5))
         assert work == pytest.approx(1.0)
 
     def test_a_slow_host_hides_the_rest(self) -> None:
         step, work = self.step(where(gpus=4), link=math.log(0.1), floor=math.log(2))
-        assert step == pytest.approx((2**8 + 1.3**8) ** (1 / 8))
-        # Without communication, which here is 0.3 s of the busy 1.3.
-        assert work == pytest.approx(step - 0.3)
+        assert step == pytest.approx((2**8 + 1.15**8) ** (1 / 8))
+        # Without communication, which here is 0.15 s of the busy 1.15.
+        assert work == pytest.approx(step - 0.15)
 
     def test_gradients_are_differences(self) -> None:
         theta = np.array(QUIET._replace(link=math.log(0.1)))
-        step, work = gradients(theta, where(gpus=4), 10.0, "bus")
-        # A percent more link is 0.3 / 1.3 percent more step and no more work; a percent more scale 1 / 1.3.
-        assert step[0, NAMES.index("link")] == pytest.approx(0.3 / 1.3, rel=1e-3)
+        step, work = gradients(theta, where(gpus=4), 10.0)
+        # A percent more link is 0.15 / 1.15 percent more step and no more work; a percent more scale 1 / 1.15.
+        assert step[0, NAMES.index("link")] == pytest.approx(0.15 / 1.15, rel=1e-3)
         assert work[0, NAMES.index("link")] == pytest.approx(0.0, abs=1e-6)
-        assert step[0, NAMES.index("scale")] == pytest.approx(1 / 1.3, rel=1e-3)
+        assert step[0, NAMES.index("scale")] == pytest.approx(1 / 1.15, rel=1e-3)
 
     def test_a_prior_in_other_units_moves_only_what_is_in_seconds(self) -> None:
-        for prior in DEFAULT_PRIORS:
-            moved = prior.shifted(2.0).mean - prior.mean
-            named = {name for name, by in zip(NAMES, moved, strict=True) if by == pytest.approx(2.0)}
-            assert named == {"scale", "link", "network"}
-            assert np.count_nonzero(moved) == 3
+        moved = USUAL.shifted(2.0).mean - USUAL.mean
+        named = {name for name, by in zip(NAMES, moved, strict=True) if by == pytest.approx(2.0)}
+        assert named == {"scale", "link", "network"}
+        assert np.count_nonzero(moved) == 3
 
 
 def rows(*table: tuple[int, int, int, int], step: Any, sync: Any = None, steps: int = 1) -> Any:
@@ -223,23 +222,12 @@ class TestNearby:
         r = math.sqrt(5)
         assert matern(floats(0.0, 1.0)) == pytest.approx([1.0, (1 + r + 5 / 3) * math.exp(-r)])
 
-    def test_the_descent_finds_a_valley(self) -> None:
-        found = descend(lambda x: float((x[0] - 1.0) ** 2 + (x[1] + 2.0) ** 2), floats(0.0, 0.0))
-        assert found == pytest.approx([1.0, -2.0], abs=0.26)
-
     def test_an_odd_window_loses_its_say(self) -> None:
         # Two rows of one placement, noise 1 each and a common part of 1: one says 0, the other 10.
-        covariance, noise = np.ones((2, 2)), np.ones(2)
-        _, _, trust = solve_robustly(covariance, noise, floats(0.0, 10.0), np.ones(2), passes=1)
+        found = trusted(np.ones((2, 2)), np.ones(2), floats(0.0, 10.0))
         # The covariance with noise is [[2, 1], [1, 2]], its inverse [[2, -1], [-1, 2]] / 3: 10 solves to -10/3, 20/3.
-        assert trust == pytest.approx([5 / (4 + (10 / 3) ** 2), 5 / (4 + (20 / 3) ** 2)])
-        _, _, calm = solve_robustly(covariance, noise, floats(0.1, 0.1), np.ones(2), passes=1)
-        assert calm.tolist() == [1.0, 1.0]
-
-    def test_the_correction_is_shrunk_towards_nothing(self) -> None:
-        # One row: a deviation of variance 3 and noise 1 saw 4; three quarters of it are believed.
-        _, solved, _ = solve_robustly(np.array([[3.0]]), floats(1.0), floats(4.0), np.ones(1), passes=1)
-        assert 3.0 * solved[0] == pytest.approx(3.0)
+        assert found == pytest.approx([5 / (4 + (10 / 3) ** 2), 5 / (4 + (20 / 3) ** 2)])
+        assert trusted(np.ones((2, 2)), np.ones(2), floats(0.1, 0.1)).tolist() == [1.0, 1.0]
 
     def test_neighbours_out_of_order_share_their_mean(self) -> None:
         assert rising(floats(1, 3, 2, 4)).tolist() == [1.0, 2.5, 2.5, 4.0]

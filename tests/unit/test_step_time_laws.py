@@ -16,12 +16,13 @@ from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.schema import Job
 from planner.inputs.measurements import Measurement
 from planner.models.configurations import Configurations
+from planner.models.step_time.formula import NAMES, log_step
 from planner.models.step_time.model import StepTimeModel, fit_history
-from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
-from planner.models.step_time.pooling import pooled_priors
+from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
+from planner.models.step_time.pooling import SHAPES, pooled_prior
 from planner.models.step_time.posterior import fit_posterior
+from planner.models.step_time.prior import USUAL
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, SHAPES, log_step
 from planner.models.step_time.table import rising
 from planner.outside.store import load_catalog, load_job
 
@@ -84,16 +85,11 @@ def campaign(nodes: Sequence[int] = (1, 2, 4), seed: int = 0, noise: float = 0.0
     """Placements of up to four GPUs per node, with seconds from a known form."""
     table = [(n, n * g, g, m) for n in nodes for g in (1, 2, 4) for m in (8, 16, 32, 64, 128)]
     placements = placements_of(table)
-    truth = DEFAULT_PRIORS[0].mean.copy()
+    truth = USUAL.mean.copy()
     truth[NAMES.index("network")] = -0.5
-    step, work = log_step(truth, placements, 32.0, "bus")
+    step, work = log_step(truth, placements, 32.0)
     step = step + noise * np.random.default_rng(seed).standard_normal(len(step))
     return measured_rows(placements, np.exp(step), np.maximum(np.exp(step) - np.exp(work), 0.0))
-
-
-def fit_node_type(rows: MeasuredRows) -> NodeTypeModel:
-    """One type, of which nothing is known but its measurements."""
-    return fit_node_types({"": rows}, {"": DEFAULT_PRIORS}, {"": np.zeros(0)})[""]
 
 
 def placements_of(table: Sequence[tuple[int, int, int, int]]) -> Placements:
@@ -235,6 +231,34 @@ class TestWhatIsKnown:
         assert cold > other > probed
 
 
+class TestCorrection:
+    """Kernels change with the batch: step times may alternate between neighbouring batches."""
+
+    @settings(max_examples=15, deadline=None)
+    @given(st.floats(0.05, 0.4), st.integers(0, 3), st.sampled_from([(1,), (1, 2), (1, 2, 4)]))
+    def test_residuals_that_alternate_are_not_carried_beyond_the_probes(
+        self, size: float, seed: int, nodes: tuple[int, ...]
+    ) -> None:
+        where = placements_of([(n, 4 * n, 4, m) for n in nodes for m in (8, 12, 16, 24, 32, 48, 64)])
+        turn = size * (-1.0) ** np.arange(len(where)) + 0.02 * np.random.default_rng(seed).standard_normal(len(where))
+        smooth = log_step(USUAL.mean, where, 32.0)[0]
+        model = fit_node_type(measured_rows(where, np.exp(smooth + turn), None))
+        beyond = placements_of([(n, 4 * n, 4, m) for n in nodes for m in (2, 256)])
+        correction = model.log_step(beyond)[0] - model.posterior.log_step(beyond)
+        residual = smooth + turn - model.posterior.log_step(where)
+        assert np.abs(correction).max() < np.abs(residual).max()
+        # Two doublings are a reach: most of what the last probe said is forgotten.
+        assert np.abs(correction).max() < 0.5 * np.abs(residual).max()
+
+    def test_doubt_grows_along_each_axis_on_its_own(self) -> None:
+        model = fit_node_type(campaign((1, 2, 4)))
+        table = [(4, 16, 4, 128), (8, 32, 4, 128), (8, 32, 4, 256), (16, 64, 4, 512)]
+        assert model.doubt(placements_of(table)) == pytest.approx(0.12**2 * np.array([0, 1, 2, 8]))
+        sd = model.log_step(placements_of(table))[1]
+        assert (np.diff(sd) > 0).all()
+        assert model.stretch >= 1
+
+
 class TestAccuracy:
     def error(self, model: NodeTypeModel, rows: MeasuredRows) -> float:
         return float(np.mean(np.abs(model.log_step(rows.placements)[0] - rows.log_step)))
@@ -256,12 +280,12 @@ class TestAccuracy:
         assert 0.82 < np.mean(inside) < 0.98
 
     def test_history_of_the_node_type_teaches_shapes_and_nothing_else(self) -> None:
-        history = [fit_posterior(campaign((1, 2, 4, 8), seed=seed), DEFAULT_PRIORS) for seed in (1, 2)]
-        for before, after in zip(DEFAULT_PRIORS, pooled_priors(history, DEFAULT_PRIORS), strict=True):
-            assert (after.sd <= before.sd).all()
-            kept = np.delete(np.arange(len(NAMES)), SHAPES)
-            assert np.array_equal(after.mean[kept], before.mean[kept])
-            assert (after.sd[SHAPES] < before.sd[SHAPES]).any()
+        history = [fit_posterior(campaign((1, 2, 4, 8), seed=seed), USUAL) for seed in (1, 2)]
+        after = pooled_prior(history, USUAL)
+        assert (after.sd <= USUAL.sd).all()
+        kept = np.delete(np.arange(len(NAMES)), SHAPES)
+        assert np.array_equal(after.mean[kept], USUAL.mean[kept])
+        assert (after.sd[SHAPES] < USUAL.sd[SHAPES]).any()
 
     def test_history_in_a_store_of_measurements_is_used_on_its_own_type_only(self) -> None:
         other_job = [probe(nodes, batch, 0.2 * nodes**0.4 + batch / 200) for nodes in (1, 2, 3, 4) for batch in (8, 64)]
@@ -271,15 +295,15 @@ class TestAccuracy:
         assert predict(model, [16], [64]).p50[0] != predict(fitted(PROBES[:2]), [16], [64]).p50[0]
 
     def test_no_history_changes_nothing(self) -> None:
-        assert pooled_priors([], DEFAULT_PRIORS) == DEFAULT_PRIORS
+        after = pooled_prior([], USUAL)
+        assert np.array_equal(after.mean, USUAL.mean)
+        assert np.array_equal(after.sd, USUAL.sd)
 
     def test_fitting_two_thousand_rows_is_quick_and_repeatable(self) -> None:
         table = [(n, n * g, g, m) for n in range(1, 11) for g in range(1, 9) for m in range(4, 29)]
         placements = placements_of(table)
         noise = 0.05 * np.random.default_rng(0).standard_normal(len(placements))
-        rows = measured_rows(
-            placements, np.exp(log_step(DEFAULT_PRIORS[0].mean, placements, 16.0, "bus")[0] + noise), None
-        )
+        rows = measured_rows(placements, np.exp(log_step(USUAL.mean, placements, 16.0)[0] + noise), None)
         assert len(rows) == 2000
         one, other = fit_node_type(rows), fit_node_type(rows)
         few = placements.at(np.arange(0, 2000, 97))

@@ -141,7 +141,8 @@ class TestNumbersAsText:
         assert units.format_count(count) == text
 
     @pytest.mark.parametrize(
-        ("share", "text"), [(0, "0 %"), (0.0049, "<1 %"), (0.005, "0 %"), (0.006, "1 %"), (0.5, "50 %"), (1.2, "120 %")]
+        ("share", "text"),
+        [(0, "0 %"), (0.0049, "<1 %"), (0.005, "<1 %"), (0.006, "1 %"), (0.5, "50 %"), (1.2, "120 %")],
     )
     def test_percent(self, share: float, text: str) -> None:
         assert units.format_percent(share) == text

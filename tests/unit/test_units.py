@@ -13,6 +13,7 @@ from planner import units
 
 PARSERS = [
     units.parse_hours,
+    units.parse_seconds,
     units.parse_usd,
     units.parse_count,
     units.parse_samples,
@@ -140,6 +141,7 @@ def test_no_bytes_where_none_is_an_answer(zero):
 @pytest.mark.parametrize(
     ("parser", "text", "message"),
     [
+        (units.parse_seconds, "1h", "'1h' is not a number of seconds; write 0.0085 or 8.5ms"),
         (units.parse_hours, "24", "'24' is not a duration; write 24h, 90min or 1d12h"),
         (units.parse_hours, 24, "is not a duration"),
         (units.parse_hours, "24 parsecs", "is not a duration"),
@@ -241,6 +243,7 @@ def test_a_probability_is_never_shown_as_certain(probability):
         (units.format_count(9999), "9,999"),
         (units.format_percent(0.912), "91 %"),
         (units.format_percent(0.001), "<1 %"),
+        (units.format_percent(0.005), "<1 %"),
     ],
 )
 def test_what_people_read(shown, expected):

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 from small_world import candidate, job
 
-from planner.columns import Quantiles
+from planner.inputs.measured_noise import MeasuredNoise
 from planner.inputs.measurements import Measurement
-from planner.plan.wording import evidence, job_summary, sensitivity, why, why_mix, why_not
+from planner.plan.wording import evidence, job_summary, probe, sensitivity, why, why_mix, why_not
 from planner.probing.further_probe import FurtherProbe
 from planner.probing.sentences import convergence_source, not_worth, worth
+from planner.search.decision import Chosen
+from planner.search.pricing import Candidate
+from planner.search.simulated import Simulated
 
 CHOICE = candidate(hours=10.0, usd=20.0)
 ROW = Measurement(instance_type="g1.one", nodes=1, gpus_per_node=1, gpu_batch=2, precision="bf16", step_seconds=0.1)
+
+
+def chosen(row: Candidate = CHOICE, **beside: Any) -> Chosen:
+    return Chosen(Simulated.exactly(row), expected=row, **beside)
 
 
 def further(**changes: Any) -> FurtherProbe:
@@ -25,6 +32,7 @@ def further(**changes: Any) -> FurtherProbe:
         "price_usd": 3.0,
         "gain_usd": 12.0,
         "gain": 0.25,
+        "choice_gain": 0.1,
         "of_hours": False,
     }
     return FurtherProbe(**{**usual, **changes})
@@ -50,8 +58,29 @@ class TestSummary:
         ],
     )
     def test_why_this_one(self, constraints: Any, objective: str, expected: str) -> None:
-        said = why(job(constraints, objective=objective), 1234, candidate(global_batch=4096), 0.9, 0.75)
+        row = chosen(candidate(global_batch=4096))
+        said = why(job(constraints, objective=objective), 1234, row, 0.9, 0.75)
         assert said == expected + "batch 4,096 keeps 90 % statistical and 75 % parallel efficiency"
+
+    @pytest.mark.parametrize(
+        ("objective", "beaten", "expected"),
+        [
+            ("cost", {"usd": 19.6}, "is 2 % cheaper (p95 $19.60, not $20.00), a near tie"),
+            ("cost", {"usd": 20.0}, "is no dearer (p95 $20.00, not $20.00), a near tie"),
+            ("time", {"hours": 9.8}, "is 2 % faster (p95 9.8 h, not 10.0 h), a near tie"),
+        ],
+    )
+    def test_a_near_tie_is_said(self, objective: str, beaten: Any, expected: str) -> None:
+        better = candidate(nodes=9, **beaten)
+        said = why(job(objective=objective), 7, chosen(beaten=better), 1.0, 1.0)
+        assert said.startswith(f"as good as the {'fastest' if objective == 'time' else 'cheapest'} of 7 candidates")
+        assert f"; 9 x g1.one {expected}" in said
+        other = "cheaper" if objective == "time" else "faster"
+        assert f"(5 % or chance), which goes to the {other} and smaller cluster; batch" in said
+
+    def test_a_batch_that_people_would_run_is_said_to_be_one(self) -> None:
+        said = why(job(), 7, chosen(beaten=candidate(usd=19.5, usual_batch=False)), 1.0, 1.0)
+        assert "which goes to the batch that people would run; " in said
 
 
 class TestWhyMix:
@@ -64,17 +93,7 @@ class TestWhyMix:
         ],
     )
     def test_says_what_the_base_is_for(self, base: int, expected: str) -> None:
-        assert why_mix(candidate(market="spot", nodes=4, on_demand_count=base), []) == expected
-
-    def test_says_what_the_type_costs_on_demand_alone(self) -> None:
-        others = [
-            candidate(usd=Quantiles(10, 30, 50)),
-            candidate(usd=Quantiles(10, 40, 45)),
-            candidate(usd=Quantiles(1, 2, 3), instance_type="g1.two"),
-            candidate(usd=Quantiles(1, 2, 3), market="spot"),
-        ]
-        said = why_mix(candidate(market="spot", nodes=2, on_demand_count=0), others)
-        assert said == "no on-demand node, and 2 spot; on demand alone this type costs at least $40.00"
+        assert why_mix(candidate(market="spot", nodes=4, on_demand_count=base)) == expected
 
 
 class TestWhyNot:
@@ -85,8 +104,8 @@ class TestWhyNot:
             (10.0, 24.0, "20 % dearer"),
             (10.0, 30.0, "1.5x dearer"),
             (5.0, 40.0, "2.0x dearer, 2.0x faster"),
-            (12.0, 16.0, "25 % cheaper, 20 % slower"),
-            (10.04, 20.08, "as good; ties go by name"),
+            (12.0, 16.0, "20 % cheaper, 20 % slower"),
+            (10.04, 20.08, "as good"),
             (10.0, 20.2, "1 % dearer"),
         ],
     )
@@ -104,57 +123,43 @@ class TestSensitivity:
     CHEAPER = candidate(hours=30.0, usd=15.0, nodes=2)
     FASTER = candidate(hours=5.0, usd=50.0, nodes=3)
 
-    def said(self, objective: str, **constraints: Any) -> list[str]:
-        return sensitivity(CHOICE, [CHOICE, self.CHEAPER, self.FASTER], job(constraints, objective=objective))
+    def said(self, objective: str, beside: dict[str, Any], **constraints: Any) -> list[str]:
+        return sensitivity(chosen(**beside), job(constraints, objective=objective))
 
     def test_without_limits_there_is_nothing_to_move(self) -> None:
-        assert self.said("cost") == []
+        assert self.said("cost", {}) == []
 
     def test_a_later_deadline_would_save(self) -> None:
-        assert self.said("cost", deadline="12h") == ["deadline 12 h: 30 h would save 25 % (2 x g1.one)"]
+        assert self.said("cost", {"without_deadline": self.CHEAPER}, deadline="12h") == [
+            "deadline 12 h: with 30 h, 2 x g1.one at p95 $15.00 instead of $20.00, 25 % cheaper"
+        ]
 
     def test_a_larger_budget_would_be_faster(self) -> None:
-        assert self.said("time", budget="$30") == ["budget $30.00: $50.00 would be 50 % faster (3 x g1.one)"]
+        assert self.said("time", {"without_budget": self.FASTER}, deadline="12h", budget="$30", confidence=0.9) == [
+            "deadline 12 h: the same for any above 10 h",
+            "budget $30.00: with $50.00, 3 x g1.one at p90 5.0 h instead of 10.0 h, 2.0x faster",
+        ]
 
     def test_where_more_would_gain_nothing_the_limit_can_fall_so_far(self) -> None:
-        assert self.said("time", deadline="12h", budget="$30") == [
-            "deadline 12 h: the choice is the same for any above 10 h",
-            "budget $30.00: $50.00 would be 50 % faster (3 x g1.one)",
-        ]
-        assert self.said("cost", budget="$30") == ["budget $30.00: 30 h would save 25 % (2 x g1.one)"]
-
-    def test_a_knee_has_no_single_gain(self) -> None:
-        assert self.said("knee", deadline="12h") == ["deadline 12 h: the choice is the same for any above 10 h"]
+        assert self.said("cost", {}, budget="$30") == ["budget $30.00: the same for any above $20.00"]
 
 
 class TestEvidence:
     def test_without_probes(self) -> None:
-        said = evidence(CHOICE, [], "from a wide prior", None, None)
-        assert said == (
-            "no probes yet: step time from data sheets only, convergence from a wide prior; "
-            "no probe is expected to repay its price"
-        )
+        said = evidence(CHOICE, [], "from a wide prior", None)
+        assert said == "no probes yet: step time from data sheets only, convergence from a wide prior"
 
     def test_counts_measurements(self) -> None:
-        said = evidence(CHOICE, [ROW], "from 3 batch sizes", None, None)
-        assert said == "1 measurement, convergence from 3 batch sizes; no further probe is expected to repay its price"
-        assert evidence(CHOICE, [ROW, ROW], "x", None, None).startswith("2 measurements, convergence x; ")
+        assert evidence(CHOICE, [ROW], "from 3 batch sizes", None) == "1 measurement, convergence from 3 batch sizes"
+        assert evidence(CHOICE, [ROW, ROW], "x", None) == "2 measurements, convergence x"
 
     def test_says_what_lies_outside(self) -> None:
         far = candidate(extrapolated=True, global_batch=4096)
-        assert "; no run at batch 4,096 so far; " in evidence(far, [ROW], "x", None, None)
-        said = evidence(far, [ROW], "x", "16 nodes, probed up to 4", None)
+        assert evidence(far, [ROW], "x", None).endswith("; no run at batch 4,096 so far")
+        said = evidence(far, [ROW], "x", "16 nodes, probed up to 4")
         assert "the choice lies outside what was measured (16 nodes, probed up to 4), but is best even" in said
         assert "no run at batch" not in said
-        assert "no run at batch" not in evidence(CHOICE, [ROW], "x", None, None)
-
-    def test_says_what_one_more_probe_is_worth(self) -> None:
-        probe = "2 x g1.two at local batch 64 for about $3.00, is expected to save $12.00"
-        assert evidence(CHOICE, [ROW], "x", None, further()).endswith(f"one more probe, {probe}")
-        assert evidence(CHOICE, [], "x", None, further()).endswith(f"a probe, {probe}")
-        assert evidence(CHOICE, [], "x", None, further(gain_usd=2.0)).endswith(
-            "no probe is expected to repay its price"
-        )
+        assert "no run at batch" not in evidence(CHOICE, [ROW], "x", None)
 
 
 class TestProbes:
@@ -162,6 +167,26 @@ class TestProbes:
         assert further().repays
         assert not further(gain_usd=3.0).repays
         assert not further(gain=0.0001).repays
+
+    def test_one_of_the_choice_is_only_named(self) -> None:
+        expected = "2 x g1.two at local batch 64 for about $3.00, is expected to save $12.00"
+        two = candidate(instance_type="g1.two")
+        assert probe(two, further(), first=True) == f"a probe, {expected}"
+        assert probe(two, further(), first=False) == f"one more probe, {expected}"
+
+    def test_another_says_why_it_is_not_of_the_choice(self) -> None:
+        # A quarter of the dollars are $12, so a tenth $4.80.
+        assert probe(CHOICE, further(), first=True).endswith(
+            " (not of the choice: measuring that would save $4.80, this may turn out better)"
+        )
+        assert probe(CHOICE, further(of_hours=True), first=True).endswith(
+            " (not of the choice: measuring that would save 10 % of the hours, this may turn out better)"
+        )
+        assert probe(CHOICE, further(choice_gain=None), first=True).endswith(" (not of the choice, which was measured)")
+
+    def test_one_that_does_not_repay_is_not_proposed(self) -> None:
+        for none in (None, further(gain_usd=2.0)):
+            assert probe(CHOICE, none, first=True) == "no probe is expected to repay its price"
 
     def test_worth_in_hours_or_in_dollars(self) -> None:
         assert worth(further(of_hours=True), first=False).endswith("is expected to save 25 % of the hours")
@@ -173,7 +198,11 @@ class TestProbes:
 
     def test_what_samples_come_from(self) -> None:
         runs = {"convergence": {"runs": [{"batch": 8, "samples": 40000}, {"batch": 16, "samples": 50000}]}}
-        assert convergence_source(job(**runs), 100.0) == "from 3 batch sizes"
-        assert convergence_source(job(convergence={"noise_scale": 500}), 100.0) == "from the given noise scale"
-        assert convergence_source(job(), 1234.0) == "from a measured noise scale of 1,234 samples"
+        noise = MeasuredNoise(scale=1234.0, log_sd=0.1, stage="after 300 steps of training")
+        assert convergence_source(job(**runs), noise) == "from 3 batch sizes"
+        assert convergence_source(job(convergence={"noise_scale": 500}), noise) == "from the given noise scale"
+        assert (
+            convergence_source(job(), noise)
+            == "from a measured noise scale of 1,234 (1,047 to 1,455) samples, after 300 steps of training"
+        )
         assert convergence_source(job(), None) == "from a wide prior"

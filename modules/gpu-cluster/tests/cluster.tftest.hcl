@@ -32,6 +32,27 @@ mock_provider "aws" {
   mock_data "aws_servicequotas_service_quota" {
     defaults = { value = 10000 }
   }
+  mock_data "aws_ssm_parameter" {
+    defaults = { insecure_value = "ami-0fedcba9876543210" }
+  }
+  mock_data "aws_sagemaker_prebuilt_ecr_image" {
+    defaults = { registry_id = "763104351884", registry_path = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:latest" }
+  }
+  mock_data "aws_ecr_image" {
+    defaults = { image_digest = "sha256:89abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567" }
+  }
+  mock_data "aws_vpcs" {
+    defaults = { ids = ["vpc-0123456789abcdef0"] }
+  }
+  mock_data "aws_subnets" {
+    defaults = { ids = ["subnet-0000000000000000c"] }
+  }
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
+  }
+  mock_resource "aws_autoscaling_policy" {
+    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
   }

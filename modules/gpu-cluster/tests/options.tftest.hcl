@@ -32,6 +32,27 @@ mock_provider "aws" {
   mock_data "aws_servicequotas_service_quota" {
     defaults = { value = 10000 }
   }
+  mock_data "aws_ssm_parameter" {
+    defaults = { insecure_value = "ami-0fedcba9876543210" }
+  }
+  mock_data "aws_sagemaker_prebuilt_ecr_image" {
+    defaults = { registry_id = "763104351884", registry_path = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:latest" }
+  }
+  mock_data "aws_ecr_image" {
+    defaults = { image_digest = "sha256:89abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567" }
+  }
+  mock_data "aws_vpcs" {
+    defaults = { ids = ["vpc-0123456789abcdef0"] }
+  }
+  mock_data "aws_subnets" {
+    defaults = { ids = ["subnet-0000000000000000c"] }
+  }
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
+  }
+  mock_resource "aws_autoscaling_policy" {
+    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
   }
@@ -76,8 +97,16 @@ run "nothing_unasked" {
     error_message = "The nodes know that there is no checkpoint tier."
   }
   assert {
-    condition     = strcontains(local.start_scripts.gpu, "\nshutdown -h +615\n")
-    error_message = "A node ends by itself a quarter of an hour after the maximum runtime."
+    condition     = strcontains(local.start_scripts.gpu, "\nshutdown -h +10\n")
+    error_message = "A node that does not reach AWS ends by itself."
+  }
+  assert {
+    condition     = local.run.max_silence_seconds == 1800 && local.run.topic == null && local.run.max_wait_seconds == 3600
+    error_message = "A job may be silent for half an hour, and nodes wait an hour."
+  }
+  assert {
+    condition     = local.longest_seconds == 14400 + 1800 + 3600 + 36000 + 900
+    error_message = "AWS stops the run when capacity, start, the other nodes and the job had all their time."
   }
 }
 
@@ -112,7 +141,7 @@ run "checkpoint_tier" {
     condition = anytrue([
       for statement in jsondecode(aws_iam_role_policy.node.policy).Statement :
       join(",", [for arn in statement.Resource : element(split("/", arn), 1)]) == "scav-run-1,scav-run-1-memory"
-      if statement.Sid == "EndRun"
+      if statement.Sid == "EndRunAndReplaceNodes"
     ])
     error_message = "The run may scale both of its groups, and no other."
   }
@@ -154,6 +183,13 @@ run "alerts_to_a_topic" {
   assert {
     condition     = alltrue([for target in aws_cloudwatch_event_target.topic : target.arn == "arn:aws:sns:us-east-1:123456789012:training"])
     error_message = "Both go to the topic."
+  }
+  assert {
+    condition = local.run.topic == "arn:aws:sns:us-east-1:123456789012:training" && anytrue([
+      for statement in jsondecode(aws_iam_role_policy.node.policy).Statement :
+      join(",", concat(statement.Action, statement.Resource)) == "sns:Publish,arn:aws:sns:us-east-1:123456789012:training"
+    ])
+    error_message = "The nodes may tell the topic why the run failed."
   }
 }
 

@@ -32,6 +32,27 @@ mock_provider "aws" {
   mock_data "aws_servicequotas_service_quota" {
     defaults = { value = 192 }
   }
+  mock_data "aws_ssm_parameter" {
+    defaults = { insecure_value = "ami-0fedcba9876543210" }
+  }
+  mock_data "aws_sagemaker_prebuilt_ecr_image" {
+    defaults = { registry_id = "763104351884", registry_path = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:latest" }
+  }
+  mock_data "aws_ecr_image" {
+    defaults = { image_digest = "sha256:89abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567" }
+  }
+  mock_data "aws_vpcs" {
+    defaults = { ids = ["vpc-0123456789abcdef0"] }
+  }
+  mock_data "aws_subnets" {
+    defaults = { ids = ["subnet-0000000000000000c"] }
+  }
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
+  }
+  mock_resource "aws_autoscaling_policy" {
+    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
   }
@@ -62,7 +83,7 @@ run "values_that_are_no_values" {
   variables {
     run_id                      = "Run_1"
     vpc_id                      = "my-vpc"
-    subnet_ids                  = []
+    subnet_ids                  = ["default"]
     ami_id                      = "latest"
     container_image             = "registry.example.com/team/train:latest"
     availability_zone_id        = "us-east-1a"
@@ -80,6 +101,7 @@ run "values_that_are_no_values" {
     gpu_batch                   = 0
     accumulation_steps          = 0
     learning_rate_scale         = 0
+    strategy                    = { sharding = "all", tensor_parallel = 1, pipeline = 1, recompute = "none" }
     max_runtime_seconds         = 0
     budget_usd                  = 0
     budget_emails               = ["nobody"]
@@ -103,7 +125,7 @@ run "values_that_are_no_values" {
     var.instance_type, var.instance_type_overrides, var.node_count, var.gpus_per_node, var.on_demand_count,
     var.efa_interfaces, var.network_cards, var.root_volume_gib, var.checkpoint_bucket,
     var.checkpoint_interval_seconds, var.global_batch, var.gpu_batch, var.accumulation_steps,
-    var.learning_rate_scale, var.max_runtime_seconds, var.budget_usd, var.budget_emails, var.tags,
+    var.learning_rate_scale, var.strategy, var.max_runtime_seconds, var.budget_usd, var.budget_emails, var.tags,
     var.permissions_boundary_arn, var.kms_key_arn, var.s3_endpoint_route_table_ids,
     var.https_egress_cidr_blocks, var.log_retention_days, var.checkpoint_expiry_days, var.max_restarts,
     var.max_failures, var.heartbeat_seconds, var.checkpoint_tier, var.capacity_reservation_id,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from planner import units
+
+LARGEST_BATCH = 2**24
 
 
 class CountRange(NamedTuple):
@@ -27,6 +29,7 @@ def _human(parser: Callable[[object], Any], *examples: str) -> tuple[BeforeValid
 
 
 Hours = Annotated[float, *_human(units.parse_hours, "24h", "90min", "1d12h")]
+Seconds = Annotated[float, Field(le=1e5), *_human(units.parse_seconds, "8.5ms", "0.0085")]
 Usd = Annotated[float, *_human(units.parse_usd, "$400")]
 Count = Annotated[int, *_human(units.parse_count, "1281167", "25.6M")]
 Samples = Annotated[float, *_human(units.parse_samples, "115M")]

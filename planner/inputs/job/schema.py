@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from planner.contract import Contract, text_form
-from planner.inputs.catalog.tables import Precision
-from planner.inputs.job.fields import Bytes, BytesOrZero, Count, CountRange, Flop, Hours, Range, Samples, Usd
+from planner.contract import Contract, WithLaterKeys, text_form
+from planner.inputs.job.fields import CountRange, Hours, Range, Usd
 from planner.inputs.job.placeholders import placeholder_fault
+from planner.inputs.job.workload import Workload
 
 _DASHED = "small letters, digits and dashes, a dash not first, at most"
 Name = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of them (my-job)")]
@@ -26,121 +26,28 @@ Image = Annotated[
         longest=470,
     ),
 ]
+SourceFolder = Annotated[
+    str, text_form(r"^[A-Za-z0-9._-][A-Za-z0-9._/-]*$", "a folder, from the job file's on (. or src)", longest=255)
+]
 Bucket = Annotated[str, text_form(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "the name of an S3 bucket (my-checkpoints)")]
 Email = Annotated[str, text_form(r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "an e-mail address (me@example.org)")]
-Optimizer = Literal["sgd", "momentum", "lion", "adam", "adamw"]
 Objective = Literal["cost", "time", "knee"]
 SpotPolicy = Literal["never", "auto", "always"]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-
-LARGEST_BATCH = 2**24
 
 _LONGEST_RUN_ID = 47  # with the prefix still a valid name of everything that Terraform creates
 _LONGEST_COMMAND = 3000  # it reaches the nodes in their user data, which EC2 limits to 16 KiB
 
 _COMMAND = (
-    "what torchrun starts, as a list; {gpu_batch}, {accumulation_steps}, {global_batch} and {lr_scale} become the "
-    "numbers of the plan or the probe"
+    "what torchrun starts, as a list; {gpu_batch}, {accumulation_steps}, {global_batch}, {lr_scale} and, of jobs with "
+    "a transformer, {strategy}, {tensor_parallel}, {pipeline} and {recompute} become those of the plan or the probe"
 )
-
-# What an optimizer keeps per parameter beside weight and gradient, in bytes (fp32 state).
-OPTIMIZER_STATE_BYTES: dict[Optimizer, int] = {"sgd": 0, "momentum": 4, "lion": 4, "adam": 8, "adamw": 8}
 
 
 def _share(value: object) -> object:
     """`95 %` is 0.95."""
     text = str(value).strip()
     return f"{text.removesuffix('%').strip()}e-2" if text.endswith("%") else value
-
-
-class TrainingAmount(Contract):
-    """How much training was, or is, enough."""
-
-    samples: Samples | None = Field(default=None, description="samples processed until the target metric is reached")
-    epochs: Annotated[float, Field(ge=1e-6, le=1e9)] | None = Field(
-        default=None, description="the same as passes over the data set; give one of the two"
-    )
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
-        if (self.samples is None) == (self.epochs is None):
-            raise ValueError("give either samples or epochs")
-        return self
-
-    def samples_needed(self, dataset_samples: int) -> float:
-        return self.samples if self.samples is not None else (self.epochs or 0.0) * dataset_samples
-
-
-class Target(TrainingAmount):
-    """When the job is done, said for one batch size."""
-
-    reference_batch: Count = Field(
-        le=LARGEST_BATCH, description="the global batch size at which that many samples are needed"
-    )
-
-
-class ConvergenceRun(TrainingAmount):
-    """One training run that reached the target."""
-
-    batch: Count = Field(le=LARGEST_BATCH, description="its global batch size")
-
-
-class Convergence(Contract):
-    """What is known of how the samples to the target grow with the batch; leave out what is not."""
-
-    runs: tuple[ConvergenceRun, ...] = Field(
-        default=(), max_length=1000, description="runs that reached the target at other batch sizes"
-    )
-    noise_scale: Samples | None = Field(
-        default=None, description="gradient noise scale in samples, as a noise probe reports it"
-    )
-
-
-class Workload(Contract):
-    """What one training step costs in work, memory and traffic."""
-
-    dataset_samples: Count = Field(description="samples in one epoch")
-    flops_per_sample: Flop = Field(description="forward and backward pass of one sample")
-    parameters: Count = Field(description="trainable parameters")
-    gradient_bytes: Bytes | None = Field(
-        default=None,
-        description="all-reduced per step; default: as measured, else 4 bytes per parameter (DDP under autocast)",
-    )
-    activation_bytes_per_sample: Bytes = Field(description="kept between forward and backward pass")
-    checkpoint_bytes: BytesOrZero | None = Field(
-        default=None,
-        description="default: as measured, else weights and optimizer state; 0: the job writes none, so no spot",
-    )
-    global_batch: Range = Field(description="range of global batch sizes that may be used")
-    precision: Precision = Field(default="bf16", description="of the matrix multiplications")
-    optimizer: Optimizer = Field(default="adamw", description="decides how much memory its state takes")
-    target: Target
-    convergence: Convergence = Convergence()
-
-    @field_validator("global_batch")
-    @classmethod
-    def _realistic_batch(cls, batch: CountRange) -> CountRange:
-        if batch.high > LARGEST_BATCH:
-            raise ValueError(f"a global batch of {batch.high:,} is beyond what scav searches ({LARGEST_BATCH:,})")
-        return batch
-
-    @property
-    def gradient_bytes_or_default(self) -> float:
-        return self.gradient_bytes or 4.0 * self.parameters
-
-    @property
-    def optimizer_state_bytes(self) -> float:
-        return float(OPTIMIZER_STATE_BYTES[self.optimizer] * self.parameters)
-
-    @property
-    def checkpoint_bytes_or_default(self) -> float:
-        if self.checkpoint_bytes is None:
-            return 4.0 * self.parameters + self.optimizer_state_bytes
-        return self.checkpoint_bytes
-
-    @property
-    def target_samples(self) -> float:
-        return self.target.samples_needed(self.dataset_samples)
 
 
 class VcpuQuota(Contract):
@@ -210,18 +117,27 @@ class Constraints(Contract):
 
 
 class Network(Contract):
-    """Where the nodes live; scav never creates a network."""
+    """Where the nodes live; scav never creates a network. Left out: the default VPC, with public addresses."""
 
     vpc: VpcId | None = None
     subnets: tuple[SubnetId, ...] = Field(default=(), max_length=100, description="one in each zone that may be used")
 
 
-class Run(Contract):
-    """What the nodes execute. Terraform asks for image and AMI when they are left out."""
+class Run(WithLaterKeys):
+    """What the nodes execute; what is left out is AWS's own (its deep learning AMI and container)."""
+
+    later_keys: ClassVar[frozenset[str]] = frozenset({"source"})
 
     id: RunId = Field(default="1", description="a finished run stays finished; another id starts a new one")
-    image: Image | None = Field(default=None, description="container image by digest")
-    ami: AmiId | None = None
+    image: Image | None = Field(
+        default=None, description="container image by digest; left out, AWS's deep learning container, with source"
+    )
+    ami: AmiId | None = Field(default=None, description="machine image; left out, AWS's deep learning AMI")
+    source: SourceFolder | None = Field(
+        default=None,
+        description="folder of the script, from the job file's on: its text files travel with the plan, and nodes "
+        "start the command in them, after pip has installed what requirements.txt names",
+    )
     command: tuple[Text, ...] = Field(default=(), max_length=1000, description=_COMMAND)
     checkpoint_bucket: Bucket | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"

@@ -8,55 +8,45 @@ from planner.columns import Floats
 from planner.inputs import Catalog, Gpu, InstanceType, Workload
 from planner.models.configurations import Configurations
 from planner.models.step_time.data_sheet import UNMEASURED, Links, step_terms
+from planner.models.step_time.formula import NAMES, ring
 from planner.models.step_time.posterior import reference_point
+from planner.models.step_time.prior import Prior
 from planner.models.step_time.rows import MeasuredRows
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, NAMES, Prior
 from planner.models.step_time.unprobed_types import Multipliers
 
-COMPUTE, LAUNCH, LINK, NETWORK = range(4)
 # Where anything was measured, the data sheet must not argue with it about the speed of the GPU. Robust errors pull
 # with limited force, and a narrow prior would win.
 LEAST_SCALE_SD = 1.0
 
 
-def catalogue_priors(
+def catalogue_prior(
+    usual: Prior,
     rows: MeasuredRows,
     catalog: Catalog,
     instance_type: InstanceType,
     workload: Workload,
     multipliers: Multipliers,
     links: Links = UNMEASURED,
-) -> tuple[Prior, ...]:
-    """The default priors with every scale at its data-sheet value times the multiplier of the other types."""
+) -> Prior:
+    """The usual prior with every scale at its data-sheet value times the multiplier of the other types."""
     batch, log_seconds = reference_point(rows)
     pair = Configurations.of(catalog, instance_type, nodes=2, gpu_batch=max(round(batch), 1))
     seconds = step_terms(pair, workload, links).seconds[0] * np.exp(multipliers.mean)
-    variance = np.diag(multipliers.covariance)
-    return tuple(_informed(prior, seconds, variance, instance_type.gpu_count, log_seconds) for prior in DEFAULT_PRIORS)
-
-
-def _informed(prior: Prior, seconds: Floats, variance: Floats, gpus: int, log_seconds: float) -> Prior:
-    mean, sd = prior.mean.copy(), prior.sd.copy()
-
-    def inform(name: str, value: float, spread: float) -> None:
-        mean[NAMES.index(name)], sd[NAMES.index(name)] = value, spread
-
-    def usual(name: str) -> float:
-        return float(prior.mean[NAMES.index(name)])
-
-    work = seconds[COMPUTE] + seconds[LAUNCH]
-    share = seconds[COMPUTE] / work
-    doubt = np.sqrt(share**2 * variance[COMPUTE] + (1 - share) ** 2 * variance[LAUNCH])
-    inform("scale", np.log(work) - log_seconds, max(float(doubt), LEAST_SCALE_SD))
-    inform("fixed", np.log(seconds[LAUNCH] / seconds[COMPUTE]), np.sqrt(variance[COMPUTE] + variance[LAUNCH]))
+    compute, launch, link, network = (float(each) for each in seconds)
+    doubt = np.sqrt(np.diag(multipliers.covariance))
+    gpus, named = instance_type.gpu_count, dict(zip(NAMES, usual.mean.tolist(), strict=True))
+    share = np.array([compute, launch]) / (compute + launch)
+    informed = {
+        "scale": (np.log(compute + launch) - log_seconds, max(float(np.hypot(*(share * doubt[:2]))), LEAST_SCALE_SD)),
+        "fixed": (np.log(launch / compute), np.hypot(*doubt[:2])),
+        "network": (np.log(network) - named["width_power"] * np.log(gpus) - log_seconds, doubt[3]),
+        "pair": (0.0, usual.sd[NAMES.index("pair")]),
+    }
     if gpus > 1:
-        crowd = gpus - 1 if prior.law == "bus" else 2 * (gpus - 1) / gpus
-        link = np.log(seconds[LINK]) - np.exp(usual("link_power")) * np.log(crowd)
-        inform("link", link - log_seconds, np.sqrt(variance[LINK]))
-    network = np.log(seconds[NETWORK]) - usual("width_power") * np.log(gpus)
-    inform("network", network - log_seconds, np.sqrt(variance[NETWORK]))
-    inform("pair", 0.0, sd[NAMES.index("pair")])
-    return Prior(prior.law, mean, sd)
+        crowd = np.exp(named["link_power"]) * np.log(ring(np.array(float(gpus))))
+        informed["link"] = (np.log(link) - crowd - log_seconds, doubt[2])
+    columns = zip(NAMES, zip(usual.mean, usual.sd, strict=True), strict=True)
+    return Prior.of(**{name: informed.get(name, known) for name, known in columns})
 
 
 def hardware_features(instance_type: InstanceType, gpu: Gpu, workload: Workload) -> Floats:

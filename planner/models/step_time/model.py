@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from planner.columns import Floats, Prediction
-from planner.inputs import Catalog, Workload
+from planner.inputs import Catalog, InstanceType, Workload
 from planner.models.configurations import Configurations
-from planner.models.step_time.catalogue_prior import catalogue_priors, hardware_features
+from planner.models.step_time.catalogue_prior import catalogue_prior
 from planner.models.step_time.data_sheet import UNMEASURED, Links, StepTerms, step_terms
 from planner.models.step_time.measured_links import measured_links
-from planner.models.step_time.node_type import NodeTypeModel, fit_node_types
-from planner.models.step_time.pooling import pooled_priors
+from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
+from planner.models.step_time.pooling import pooled_prior
 from planner.models.step_time.posterior import Posterior, fit_posterior
+from planner.models.step_time.prior import USUAL
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.screening import screen
-from planner.models.step_time.step_formula import DEFAULT_PRIORS, Prior
 from planner.models.step_time.table import tabulated
 from planner.models.step_time.trust import trust
 from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
@@ -62,7 +62,7 @@ class StepTimeModel:
         self.warnings_ = screened.warnings
         names = sorted({row.instance_type for row in screened.rows})
         self._measure_links(screened.rows)
-        self.rows_ = _measured(screened.rows)
+        self.rows_ = measured_by_type(screened.rows)
         if not names:
             return self
         from threadpoolctl import threadpool_limits
@@ -76,31 +76,37 @@ class StepTimeModel:
         typed = self._typed_rows()
         self.unprobed_ = unprobed(typed, len(names))
         self.lent_ = {name: unprobed(typed.without(index), len(names)) for index, name in enumerate(names)}
-        self.types_ = self._fitted(self.rows_)
+        self.types_ = {name: self._fitted(name, rows) for name, rows in self.rows_.items()}
 
-    def _fitted(self, rows: Mapping[str, MeasuredRows]) -> dict[str, NodeTypeModel]:
-        """Types whose forest they share; each has its prior from the others, the catalogue and other jobs."""
-        priors = {name: pooled_priors(self.history.get(name, ()), self._prior(name, own)) for name, own in rows.items()}
-        return fit_node_types(rows, priors, {name: self._hardware(name) for name in rows})
-
-    def _prior(self, name: str, rows: MeasuredRows) -> tuple[Prior, ...]:
-        instance_type = self.catalog.instance_type_by_name[name]
-        return catalogue_priors(rows, self.catalog, instance_type, self.workload, self.lent_[name], self.links_[name])
+    def _fitted(self, name: str, rows: MeasuredRows) -> NodeTypeModel:
+        """With a prior from the other types, the catalogue and other jobs."""
+        instance_type, links = self.catalog.instance_type_by_name[name], self.links_[name]
+        lent = self.lent_[name]
+        prior = catalogue_prior(USUAL, rows, self.catalog, instance_type, self.workload, lent, links)
+        return fit_node_type(rows, pooled_prior(self.history.get(name, ()), prior))
 
     def with_rows(self, name: str, rows: MeasuredRows) -> Self:
-        """This model, fitted, with only these rows of one type. The others only lend it their prior, so they stay.
-
-        The forest of a job with many rows then sees the rows of this type only.
-        """
+        """This model, fitted, with only these rows of one type. The others only lend it their prior, so they stay."""
         other = copy(self)
         other.rows_ = {**self.rows_, name: rows}
         other.types_ = {known: model for known, model in self.types_.items() if known != name}
         if len(rows):
-            other.types_ |= self._fitted({name: rows})
+            other.types_[name] = self._fitted(name, rows)
         else:
             other.unprobed_ = self.lent_[name]
             other.links_ = {known: links for known, links in self.links_.items() if known != name}
         return other
+
+    def as_if(self, workload: Workload) -> Self:
+        """This model, fitted, had the job file said this: probed types stay as they are, the others follow them."""
+        other = copy(self)
+        other.workload = workload
+        if self.rows_:
+            other.unprobed_ = unprobed(other._typed_rows(), len(self.rows_))
+        return other
+
+    def is_probed(self, instance_type: InstanceType) -> bool:
+        return instance_type.name in self.types_
 
     def measured(self, name: str) -> Configurations:
         """The configurations of a type's rows: whole nodes, as they can be rented."""
@@ -113,8 +119,14 @@ class StepTimeModel:
             variance = np.einsum("ij,jk,ik->i", slope, self.unprobed_.covariance, slope)
             return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), np.ones(len(step), dtype=bool))
         model, placements = self.types_[name], _placements(configurations)
-        median, sd = tabulated(model, placements, self.rows_[name].placements.gpu_batch)
+        median, sd = tabulated(model, placements)
         return Prediction.log_normal(np.exp(median), sd, model.outside(placements))
+
+    def median_seconds(self, configurations: Configurations) -> Floats:
+        """The middle of `predict`, without its interval."""
+        if not self.is_probed(configurations.instance_type):
+            return self.terms(configurations).step_seconds(self.unprobed_.mean)
+        return self.predict(configurations).p50
 
     def why_extrapolated(self, instance_type: str, nodes: int, gpu_batch: int) -> str | None:
         """In words: "16 nodes, probed up to 4". None where it was probed around."""
@@ -134,10 +146,6 @@ class StepTimeModel:
             return model.posterior.work_share(_placements(configurations))
         terms = self.terms(configurations)
         return np.minimum(terms.work(self.unprobed_.mean)[0] / terms.step(self.unprobed_.mean)[0], 1.0)
-
-    def _hardware(self, name: str) -> Floats:
-        instance_type = self.catalog.instance_type_by_name[name]
-        return hardware_features(instance_type, self.catalog.gpu_of(instance_type), self.workload)
 
     def _data_sheet_seconds(self, rows: Sequence[Measurement]) -> Floats:
         found = np.ones(len(rows))
@@ -181,9 +189,9 @@ def fit_history(jobs: Sequence[Sequence[Measurement]], instance_types: AbstractS
     """Other jobs' measurements, a sequence for each job, as what `StepTimeModel` learns from on these types."""
     found: dict[str, list[Posterior]] = {}
     for measurements in jobs:
-        for name, rows in _measured(measurements).items():
+        for name, rows in measured_by_type(measurements).items():
             if name in instance_types and len(rows) >= FEWEST_HISTORY_ROWS:
-                found.setdefault(name, []).append(fit_posterior(rows, DEFAULT_PRIORS))
+                found.setdefault(name, []).append(fit_posterior(rows, USUAL))
     return found
 
 
@@ -207,7 +215,7 @@ def _columns(rows: Sequence[Measurement]) -> Placements:
     )
 
 
-def _measured(rows: Sequence[Measurement]) -> dict[str, MeasuredRows]:
+def measured_by_type(rows: Sequence[Measurement]) -> dict[str, MeasuredRows]:
     """Of one job, by instance type."""
     types, counts = np.array([row.instance_type for row in rows]), trust(rows)
     step = np.array([row.step_seconds for row in rows])

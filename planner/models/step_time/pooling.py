@@ -7,25 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.columns import Floats
+from planner.models.step_time.formula import SECONDS, positions
 from planner.models.step_time.posterior import Posterior
-from planner.models.step_time.step_formula import SECONDS, SHAPES, Prior
+from planner.models.step_time.prior import Prior
 
+# Properties of the node type: how communication grows with nodes and GPUs. The rest is the network's and the script's.
+SHAPES = positions("link_power", "growth", "pair", "width_power", "pair_alone")
 # Spread between jobs that is assumed even where their estimates agree.
 LEAST_SPREAD = 0.15
 
 
-def pooled_priors(history: Sequence[Posterior], priors: Sequence[Prior]) -> tuple[Prior, ...]:
+def pooled_prior(history: Sequence[Posterior], prior: Prior) -> Prior:
     """What other jobs on the same node type say about shapes: how sync grows with nodes and GPUs, and pairs of nodes.
 
     A job counts as far as its measurements said more than the prior; where jobs disagree, the pooled prior is as wide
     as their disagreement.
     """
-    return tuple(_of_node_type(history, prior) for prior in priors) if history else tuple(priors)
-
-
-def _of_node_type(history: Sequence[Posterior], prior: Prior) -> Prior:
     mean, sd = prior.mean.copy(), prior.sd.copy()
-    for index in SHAPES:
+    for index in SHAPES if history else ():
         value, variance, told = estimates(history, prior, index)
         between = LEAST_SPREAD**2
         own = 1 / prior.sd[index] ** 2
@@ -37,13 +36,12 @@ def _of_node_type(history: Sequence[Posterior], prior: Prior) -> Prior:
         total = weight.sum() + own
         mean[index] = (weight @ value + own * prior.mean[index]) / total
         sd[index] = min(prior.sd[index], float(np.sqrt(between + 1 / total)))
-    return Prior(prior.law, mean, sd)
+    return Prior(mean, sd)
 
 
 def estimates(history: Sequence[Posterior], prior: Prior, index: int) -> tuple[Floats, Floats, Floats]:
     """Each job's value, its variance, and how much of it came from measurements rather than from the prior."""
-    fits = [posterior.best(prior.law) for posterior in history]
     seconds = np.array([posterior.reference_log_seconds for posterior in history])
-    value = np.array([fit.theta[index] for fit in fits]) - (seconds if index in SECONDS else 0.0)
-    variance = np.array([fit.covariance[index, index] for fit in fits])
+    value = np.array([posterior.best.theta[index] for posterior in history]) - (seconds if index in SECONDS else 0.0)
+    variance = np.array([posterior.best.covariance[index, index] for posterior in history])
     return value, variance, np.clip(1 - variance / prior.sd[index] ** 2, 0.0, 1.0)

@@ -1,42 +1,44 @@
-"""The physical form fitted as a posterior: both laws, averaged by how well each explains the measurements.
+"""The physical form fitted as a posterior.
 
-Each law is fitted three times, taking the GPU, its host or the wait for samples for the slowest at first. Where that
-ends in several explanations of the same measurements, all stay: they differ most where nothing was measured.
-Unidentified parameters stay at their prior. Errors count robustly (pseudo-Huber): a window taken while the machine was
-busy must not bend the fit. Many rows of one campaign repeat each other's peculiarities, so that their common weight is
-limited; what they know beyond that is left to the residual.
+It is fitted three times, taking the GPU, its host or the wait for samples for the slowest at first. Where that ends in
+several explanations of the same measurements, all stay, weighted by their evidence: they differ most where nothing was
+measured. Unidentified parameters stay at their prior. Errors count robustly (pseudo-Huber): a window taken while the
+machine was busy must not bend the fit. Many rows of one campaign repeat each other's peculiarities, so that their
+common weight is limited; what they know beyond that is left to the correction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.columns import Floats
-from planner.models.step_time.rows import MeasuredRows, Placements
-from planner.models.step_time.step_formula import LONG_TAILED, NAMES, WAITING, Prior, gradients, log_step
+from planner.models.step_time.formula import NAMES, WAITING, gradients, log_step, positions
+from planner.models.step_time.prior import Prior
+from planner.models.step_time.rows import MeasuredRows, Placements, spread_subset
 
+# How far the form is from what it is fitted to, about as far as two nodes of one type are from each other.
 STEP_SD = 0.09
 WORK_SD = 0.07
 ROBUST = 0.7  # where the pseudo-Huber loss turns linear, in standard deviations
-PRIOR_ROBUST = 1.5  # the same for parameters that are far from usual now and then
-HOST_BOUND = 0.7  # log of the host's time over the GPU's where the second fit starts
-WAIT_BOUND = 1.0  # log of the wait over the work it grows with where the third one starts
+# How communication grows with the GPUs of a node, and waiting: alike on most node types, but far from it on a few.
+LONG_TAILED = positions("link_power", "width_power", "balance_power", "wait")
+PRIOR_ROBUST = 1.5
+SLOWER = 0.7  # log of how much slower than the GPU its host, or the wait, is where such a fit starts
 SAME = 0.1  # fits that end this close, in standard deviations of the prior, are one
 EFFECTIVE_ROWS = 80.0
 MOST_DOUBT = 3.0
-MOST_ROWS = 600
+MOST_ROWS = 400
 EVIDENCE_SHARE = 0.5  # the evidence of correlated rows, tempered
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class LawFit:
-    """Parameters of one law that explain the measurements better than any near them, and their covariance."""
+class Fit:
+    """Parameters that explain the measurements better than any near them, and their covariance."""
 
-    law: str
     theta: Floats
     covariance: Floats
     cost: float
@@ -44,26 +46,25 @@ class LawFit:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """The average of the laws and of their explanations."""
+    """The average of what explains the measurements. `prior` is in seconds."""
 
-    fits: tuple[LawFit, ...]
+    fits: tuple[Fit, ...]
     weights: Floats
+    prior: Prior
     reference_batch: float
     reference_log_seconds: float
 
     def log_step(self, placements: Placements) -> Floats:
         return np.asarray(self.weights @ self._each(placements))
 
-    def variance(self, placements: Placements) -> Floats:
-        """Of the logarithm: inside each explanation, and between them."""
+    def disagreement(self, placements: Placements) -> Floats:
+        """Variance of the logarithm between the explanations."""
         each = self._each(placements)
-        mean = self.weights @ each
-        total = np.zeros(len(placements))
-        for weight, fit, column in zip(self.weights, self.fits, each, strict=True):
-            slope, _ = gradients(fit.theta, placements, self.reference_batch, fit.law)
-            inside = np.einsum("ij,jk,ik->i", slope, fit.covariance, slope)
-            total += weight * (inside + (column - mean) ** 2)
-        return total
+        return np.asarray(self.weights @ (each - self.weights @ each) ** 2)
+
+    def slope(self, placements: Placements) -> Floats:
+        """How the logarithm answers to each parameter of the best explanation (rows, parameters)."""
+        return gradients(self.best.theta, placements, self.reference_batch)[0]
 
     def sync_elasticity(self, placements: Placements) -> Floats:
         """By how many percent a step grows when communication takes one percent longer."""
@@ -71,34 +72,37 @@ class Posterior:
         for weight, fit in zip(self.weights, self.fits, strict=True):
             moved = fit.theta.copy()
             moved[WAITING] += 1e-4
-            more = log_step(moved, placements, self.reference_batch, fit.law)[0]
-            total += weight * (more - log_step(fit.theta, placements, self.reference_batch, fit.law)[0]) / 1e-4
+            more = log_step(moved, placements, self.reference_batch)[0]
+            total += weight * (more - log_step(fit.theta, placements, self.reference_batch)[0]) / 1e-4
         return total
 
     def work_share(self, placements: Placements) -> Floats:
         """Work over the whole step."""
         share = np.zeros(len(placements))
         for weight, fit in zip(self.weights, self.fits, strict=True):
-            step, work = log_step(fit.theta, placements, self.reference_batch, fit.law)
+            step, work = log_step(fit.theta, placements, self.reference_batch)
             share += weight * np.exp(work - step)
         return np.minimum(share, 1.0)  # not one and the last bit of a rounding
 
-    def best(self, law: str | None = None) -> LawFit:
-        """The most plausible explanation, of any law or of one."""
-        return min((fit for fit in self.fits if law in (None, fit.law)), key=lambda fit: fit.cost)
+    @property
+    def best(self) -> Fit:
+        return min(self.fits, key=lambda fit: fit.cost)
 
     def _each(self, placements: Placements) -> Floats:
-        return np.stack([log_step(fit.theta, placements, self.reference_batch, fit.law)[0] for fit in self.fits])
+        return np.stack([log_step(fit.theta, placements, self.reference_batch)[0] for fit in self.fits])
 
 
-def fit_posterior(rows: MeasuredRows, priors: Sequence[Prior]) -> Posterior:
-    """`priors`: one for each law, in seconds relative to the work at the reference batch."""
+def fit_posterior(rows: MeasuredRows, prior: Prior) -> Posterior:
+    """`prior`: in seconds relative to the work at the reference batch."""
     reference, seconds = reference_point(rows)
-    rows = spread_subset(rows, MOST_ROWS, SEED)
-    fits = tuple(fit for prior in priors for fit in _fit_law(rows, prior.shifted(seconds), reference))
+    rows, prior = spread_subset(rows, MOST_ROWS, SEED), prior.shifted(seconds)
+    fits: list[Fit] = []
+    for fit in _fits(rows, prior, reference):
+        if all((np.abs(fit.theta - other.theta) > SAME * prior.sd).any() for other in fits):
+            fits.append(fit)
     cost = np.array([fit.cost for fit in fits])
     weight = np.exp(-EVIDENCE_SHARE * (cost - cost.min()))
-    return Posterior(fits, weight / weight.sum(), reference, seconds)
+    return Posterior(tuple(fits), weight / weight.sum(), prior, reference, seconds)
 
 
 def reference_point(rows: MeasuredRows) -> tuple[float, float]:
@@ -110,14 +114,7 @@ def reference_point(rows: MeasuredRows) -> tuple[float, float]:
     return batch, float(np.median(work))
 
 
-def spread_subset(rows: MeasuredRows, most: int, seed: int) -> MeasuredRows:
-    """Some of many rows, the same ones every time."""
-    if len(rows) <= most:
-        return rows
-    return rows.at(np.sort(np.random.default_rng(seed).permutation(len(rows))[:most]))
-
-
-def _fit_law(rows: MeasuredRows, prior: Prior, reference: float) -> list[LawFit]:
+def _fits(rows: MeasuredRows, prior: Prior, reference: float) -> Iterator[Fit]:
     from scipy.optimize import least_squares
 
     crowding = np.sqrt(np.maximum(1.0, rows.weight.sum() / EFFECTIVE_ROWS) / rows.weight)
@@ -128,42 +125,32 @@ def _fit_law(rows: MeasuredRows, prior: Prior, reference: float) -> list[LawFit]
     target = np.concatenate((rows.log_step, rows.log_work[has_work]))
 
     def errors(theta: Floats) -> Floats:
-        step, work = log_step(theta, rows.placements, reference, prior.law)
+        step, work = log_step(theta, rows.placements, reference)
         return np.asarray((np.concatenate((step, work[has_work])) - target) / scale)
 
     def residuals(theta: Floats) -> Floats:
         return np.concatenate((_robust(errors(theta), ROBUST)[0], _from_prior(theta, prior)[0]))
 
     def jacobian(theta: Floats) -> Floats:
-        step, work = gradients(theta, rows.placements, reference, prior.law)
+        step, work = gradients(theta, rows.placements, reference)
         slope = np.concatenate((step, work[has_work])) / scale[:, None]
         slope = slope * _robust(errors(theta), ROBUST)[1][:, None]
         return np.concatenate((slope, np.diag(_from_prior(theta, prior)[1] / prior.sd)))
 
-    fits: list[LawFit] = []
-    for start in (prior.mean, _host_bound(prior), _wait_bound(prior)):
+    for start in _starts(prior):
         found = least_squares(residuals, start, jac=jacobian, max_nfev=60, xtol=1e-4, ftol=1e-5)
         curvature = jacobian(found.x)
-        covariance = np.asarray(np.linalg.inv(curvature.T @ curvature))
-        fit = LawFit(prior.law, np.asarray(found.x), covariance, float(found.cost))
-        if all((np.abs(fit.theta - other.theta) > SAME * prior.sd).any() for other in fits):
-            fits.append(fit)
-    return fits
+        yield Fit(np.asarray(found.x), np.asarray(np.linalg.inv(curvature.T @ curvature)), float(found.cost))
 
 
-def _host_bound(prior: Prior) -> Floats:
-    """The prior's mean, but that the host takes longer than the GPU."""
-    start = prior.mean.copy()
-    start[NAMES.index("scale")] -= HOST_BOUND
-    start[NAMES.index("floor")] = HOST_BOUND
-    return start
-
-
-def _wait_bound(prior: Prior) -> Floats:
-    """The prior's mean, but that three nodes and more wait longer than they work."""
-    start = prior.mean.copy()
-    start[NAMES.index("wait")] = WAIT_BOUND
-    return start
+def _starts(prior: Prior) -> Iterator[Floats]:
+    """The prior's mean; a host that takes longer than the GPU; three nodes that wait longer than they work."""
+    yield prior.mean
+    host_bound, wait_bound = prior.mean.copy(), prior.mean.copy()
+    host_bound[positions("scale", "floor")] += -SLOWER, SLOWER - prior.mean[NAMES.index("floor")]
+    wait_bound[NAMES.index("wait")] = SLOWER
+    yield host_bound
+    yield wait_bound
 
 
 def _from_prior(theta: Floats, prior: Prior) -> tuple[Floats, Floats]:

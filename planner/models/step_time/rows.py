@@ -127,3 +127,13 @@ def _mean_by_row(values: Floats, row: Ints, rows: int, trust: Floats) -> Floats:
     total = np.bincount(row[known], weights=(trust * values)[known], minlength=rows)
     counted = np.bincount(row[known], weights=trust[known], minlength=rows)
     return np.asarray(np.divide(total, counted, out=np.full(rows, np.nan), where=counted > 0))
+
+
+def spread_subset(rows: MeasuredRows, most: int, seed: int) -> MeasuredRows:
+    """Some of many rows, the same ones every time."""
+    return rows if len(rows) <= most else rows.at(spread_indices(len(rows), most, seed))
+
+
+def spread_indices(count: int, most: int, seed: int) -> Ints:
+    """Rising, at most so many of so many."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[:most])

@@ -5,8 +5,12 @@ from planner.outside.runners.aws.report import NoCapacity
 from planner.outside.runners.aws.teardown import PROBES_FOLDER, leftovers, probing
 from planner.outside.runners.container import ContainerRunner
 from planner.outside.runners.fitting import measure_what_fits
+from planner.outside.runners.inspecting import inspect_script
 from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import LocalRunner, Script
+from planner.outside.runners.machine_lock import only_probe_here
+from planner.outside.runners.noise_state import NoiseState, noise_state
+from planner.outside.runners.shared_with_probes import hold_batch
 
 __all__ = [
     "PROBES_FOLDER",
@@ -16,8 +20,13 @@ __all__ = [
     "Interrupts",
     "LocalRunner",
     "NoCapacity",
+    "NoiseState",
     "Script",
+    "hold_batch",
+    "inspect_script",
     "leftovers",
     "measure_what_fits",
+    "noise_state",
+    "only_probe_here",
     "probing",
 ]

@@ -16,11 +16,13 @@ from planner.outside import assets
 from planner.outside.runners.container_engine import ContainerCluster, Engine, Image, find_engine
 from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import Script, measurement_of, probe_environment
+from planner.outside.runners.noise_state import NoiseState
 from planner.probing import Probe
 
 _SCRIPT_FOLDER = "/workspace"
 _OUTPUT = Path("/tmp/scav-probe.json")  # noqa: S108 - the container's own, which any user can write to
 _CHECKPOINTS = Path("/tmp/scav-checkpoints")  # noqa: S108
+_STATE = Path("/tmp/scav-noise-state")  # noqa: S108
 _PORT = 29500
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 15.0  # for the other nodes, once one has failed
@@ -37,6 +39,7 @@ class ContainerRunner:
     interrupts: Interrupts = field(default_factory=Interrupts)
     windows: int = 8
     window_steps: int = 20
+    noise_state: NoiseState | None = None
 
     @classmethod
     def prepared(
@@ -47,16 +50,30 @@ class ContainerRunner:
         *,
         image: str | None = None,
         base: str | None = None,
+        noise_state: NoiseState | None = None,
     ) -> ContainerRunner:
         """Finds the engine, removes what a killed scav left behind, and builds the image unless one is named."""
         if image is not None and base is not None:
             raise InputError("is what an image is built on, and --image names one that is built", key="--base")
         engine = find_engine(os.environ)
         _check_readable(script.folder)
+        if noise_state is not None and noise_state.is_given:
+            _check_readable(noise_state.file)
         engine.remove_leftovers()
         with interrupts.heard():
             built = engine.image(image) if image else engine.build(assets.probes_parent() / "probes", base)
-        return cls(engine=engine, image=built, script=script, timeout_seconds=timeout_seconds, interrupts=interrupts)
+        return cls(
+            engine=engine,
+            image=built,
+            script=script,
+            timeout_seconds=timeout_seconds,
+            interrupts=interrupts,
+            noise_state=noise_state,
+        )
+
+    @property
+    def image_digest(self) -> str:
+        return self.image.digest
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder, self.engine.cluster() as cluster:
@@ -67,8 +84,11 @@ class ContainerRunner:
                 code, failed = _wait(cluster, probe.nodes, self.timeout_seconds)
             output, log = Path(folder) / "probe.json", Path(folder) / "log.txt"
             _collect(cluster, _failed_last(probe.nodes, failed), output, log)
+            if self.noise_state is not None and not self.noise_state.file.exists():
+                # From the first node, whose first process wrote it: every later probe gets it read-only.
+                self.engine.try_call("cp", f"{cluster.container(0)}:{self._state_inside}", str(self.noise_state.file))
             measurement = measurement_of(probe, output, code, log, self.timeout_seconds)
-            return measurement.model_copy(update={"image_digest": self.image.digest})
+            return measurement.model_copy(update={"image_digest": self.image_digest})
 
     def run_arguments(self, probe: Probe, reference_batch: int, *, measure_noise: bool) -> list[str]:
         """The same for every node."""
@@ -81,18 +101,30 @@ class ContainerRunner:
                 self.windows,
                 self.window_steps,
                 measure_noise,
-                self.script.samples_are_stated,
+                self.script,
+                self.noise_state and self.noise_state._replace(file=self._state_inside),
             ),
             "GLOO_SOCKET_IFNAME": "eth0",  # as both engines call a container's only interface
         }
         return [
             *("--mount", f"type=bind,source={self.script.folder.resolve()},target={_SCRIPT_FOLDER},readonly"),
+            *self._state_mount(),
             *("--workdir", _SCRIPT_FOLDER),
             *("--security-opt", "label=disable"),  # SELinux would hide the folder; relabelling it is not ours to do
             *("--shm-size", "1g"),  # data loaders pass batches through shared memory, 64 MB by default
             *_user_arguments(self.engine.name, os.getuid(), os.getgid()),
             *(part for name, value in environment.items() for part in ("--env", f"{name}={value}")),
         ]
+
+    @property
+    def _state_inside(self) -> Path:
+        """Its ending says how it is read."""
+        return _STATE.with_suffix(self.noise_state.file.suffix if self.noise_state else "")
+
+    def _state_mount(self) -> list[str]:
+        if self.noise_state is None or not self.noise_state.file.exists():
+            return []
+        return ["--mount", f"type=bind,source={self.noise_state.file},target={self._state_inside},readonly"]
 
     def command(self, probe: Probe, node: int, reference_batch: int) -> list[str]:
         arguments = self.script.arguments(probe, reference_batch)
@@ -113,11 +145,14 @@ def _user_arguments(engine: str, user: int, group: int) -> list[str]:
     return [*keep, "--user", f"{user}:{group}"]
 
 
-def _check_readable(folder: Path) -> None:
-    if os.getuid() == 0 and folder.stat().st_mode & 0o005 != 0o005:
-        raise InputError("root's alone, and the container's user is another: chmod o+rx it", file=str(folder))
-    if "," in str(folder.resolve()):
-        raise InputError("a folder with a comma in its name cannot be mounted", file=str(folder))
+def _check_readable(path: Path) -> None:
+    """A folder or file that is to be mounted."""
+    needed = 0o005 if path.is_dir() else 0o004
+    if os.getuid() == 0 and path.stat().st_mode & needed != needed:
+        change = "o+rx" if path.is_dir() else "o+r"
+        raise InputError(f"root's alone, and the container's user is another: chmod {change} it", file=str(path))
+    if "," in str(path.resolve()):
+        raise InputError("a path with a comma in it cannot be mounted", file=str(path))
 
 
 def _wait(cluster: ContainerCluster, nodes: int, timeout_seconds: float) -> tuple[int | None, int | None]:

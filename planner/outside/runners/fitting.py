@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from planner.errors import OutOfMemory
 from planner.inputs import Measurement
 from planner.outside.runners.shared_with_probes import largest_fitting, next_batch, smallest_too_large
-from planner.probing import Probe
+from planner.probing import Probe, probe_of
 
 Run = Callable[[Probe], Measurement]
 Say = Callable[[str], None]
@@ -59,8 +59,7 @@ def _measure_cluster(run: Run, cluster: Probe, asked: Sequence[int], tried: Trie
 def _tried_before(rows: Iterable[Measurement]) -> dict[Probe, Tried]:
     tried: dict[Probe, Tried] = {}
     for row in rows:
-        cluster = Probe(row.instance_type, row.nodes, row.gpus_per_node, 1, row.accumulation_steps, row.precision)
-        sizes = tried.setdefault(cluster, {})
+        sizes = tried.setdefault(probe_of(row)._replace(gpu_batch=1), {})
         sizes[row.gpu_batch] = True
         if row.out_of_memory_at is not None:
             sizes[row.out_of_memory_at] = False

@@ -12,22 +12,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, OutOfMemory, ScavError, ScriptFailed, one_line
-from planner.inputs import Measurement, filled_command, placeholder_fault
+from planner.inputs import Measurement, filled_command, holds_strategy, placeholder_fault, strategy_text
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.shared_with_probes import Settings, last_lines
+from planner.outside.runners.machine_lock import MARK, kill_marked
+from planner.outside.runners.noise_state import NoiseState
+from planner.outside.runners.shared_with_probes import Settings, Strategy, hold_batch, last_lines
 from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
-_POLL_SECONDS = 0.02
-_MARK = "SCAV_PROBE_MARK"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,7 @@ class Script:
             accumulation_steps=probe.accumulation_steps,
             global_batch=probe.global_batch,
             lr_scale=probe.global_batch / reference_batch,
+            strategy=probe.strategy,
         )
 
 
@@ -67,8 +67,14 @@ class LocalRunner:
     script: Script
     timeout_seconds: float
     interrupts: Interrupts = field(default_factory=Interrupts)
+    mark: str = field(default_factory=lambda: secrets.token_hex(16))  # of all processes that it starts
     windows: int = 8
     window_steps: int = 20
+    noise_state: NoiseState | None = None  # without one, every probe measures the noise at parameters of its own
+
+    @property
+    def image_digest(self) -> None:
+        """Of no image."""
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
@@ -87,7 +93,8 @@ class LocalRunner:
                     self.windows,
                     self.window_steps,
                     measure_noise,
-                    self.script.samples_are_stated,
+                    self.script,
+                    self.noise_state,
                 ),
                 "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
             }
@@ -97,20 +104,15 @@ class LocalRunner:
             return measurement_of(probe, output, code, log, self.timeout_seconds)
 
     def _run(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> int | None:
-        """The exit code, or None when time ran out. Whatever happens, no process is left behind."""
-        mark = secrets.token_hex(16)
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command, cwd=self.script.folder, env={**environment, _MARK: mark},
-                stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
-            )  # fmt: skip
-            try:
-                with self.interrupts.heard():
-                    return process.wait(self.timeout_seconds)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                _end(process, mark)
+        return run_to_its_end(
+            command,
+            folder=self.script.folder,
+            environment=environment,
+            log=log,
+            timeout_seconds=self.timeout_seconds,
+            interrupts=self.interrupts,
+            mark=self.mark,
+        )
 
     def _launcher(self, probe: Probe) -> list[str]:
         if self.script.writes_steps:
@@ -128,7 +130,8 @@ def probe_environment(
     windows: int,
     window_steps: int,
     measure_noise: bool,
-    samples_are_stated: bool = False,
+    script: Script,
+    noise_state: NoiseState | None = None,
 ) -> dict[str, str]:
     """The same wherever processes are probed; each has one thread, or they would steal each other's time."""
     settings = Settings(
@@ -139,7 +142,12 @@ def probe_environment(
         windows=windows,
         window_steps=window_steps,
         measure_noise=measure_noise,
-        samples_are_stated=samples_are_stated,
+        samples_are_stated=script.samples_are_stated,
+        batch_is_in_command=hold_batch(script.command),
+        noise_state=noise_state.file if noise_state else None,
+        noise_state_is_given=noise_state is not None and noise_state.is_given,
+        strategy=Strategy(**probe.strategy.model_dump()) if probe.strategy else None,
+        strategy_is_in_command=holds_strategy(script.command),
     )
     workers = probe.nodes * probe.gpus_per_node
     return {**settings.to_environment(workers=workers, reference_batch=reference_batch), "OMP_NUM_THREADS": "1"}
@@ -149,19 +157,47 @@ def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, time
     """What the probe wrote, or one line on why it wrote nothing."""
     if code is None:
         late = f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration"
-        raise ScriptFailed(late, said=_tail(log))
+        raise ScriptFailed(late, said=tail_of(log))
     if not output.exists():
-        raise ScriptFailed(f"{_shown(probe)}: the script failed with exit code {code}", said=_tail(log))
+        raise ScriptFailed(f"{_shown(probe)}: the script failed with exit code {code}", said=tail_of(log))
     record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
     outcome = record.pop("outcome")
     if outcome == "out_of_memory":
         raise OutOfMemory(f"{_shown(probe)}: does not fit the memory", gpu_batch=probe.gpu_batch)
     if outcome == "too_few_steps":
-        raise ScriptFailed(f"{_shown(probe)}: {record['reason']}", said=_tail(log))
+        raise ScriptFailed(f"{_shown(probe)}: {record['reason']}", said=tail_of(log))
     if outcome != "measured":
         raise ScavError(f"{_shown(probe)}: {one_line(str(record['reason']))}")
     asked = {"instance_type": probe.instance_type, "precision": probe.precision}
     return Measurement.model_validate({**record, **asked})
+
+
+def run_to_its_end(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    timeout_seconds: float,
+    interrupts: Interrupts,
+    mark: str,
+) -> int | None:
+    """The exit code, or None when time ran out. Whatever happens, no process is left behind.
+
+    All that is started bears the mark, by which it is found again.
+    """
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**environment, MARK: mark},
+            stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
+        )  # fmt: skip
+        try:
+            with interrupts.heard():
+                return process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process, mark)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
@@ -170,28 +206,8 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
     _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
-    _kill_marked(mark)
+    kill_marked(mark)
     process.wait()
-
-
-def _kill_marked(mark: str) -> None:
-    """torchrun gives each worker a group of its own, which outlives a torchrun that had to be killed."""
-    deadline = time.monotonic() + _GRACE_SECONDS
-    while (marked := _marked(mark)) and time.monotonic() < deadline:
-        for number in marked:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(number, signal.SIGKILL)
-        time.sleep(_POLL_SECONDS)
-
-
-def _marked(mark: str) -> list[int]:
-    """Processes that were started with this mark in their environment, by whomever; Linux only."""
-    found, wanted = [], f"{_MARK}={mark}".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # of somebody else, or gone
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -200,9 +216,10 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _shown(probe: Probe) -> str:
-    return f"probe of {probe.nodes} x {probe.gpus_per_node} workers at local batch {probe.gpu_batch}"
+    spread = f" with {strategy_text(probe.strategy)}" if probe.strategy else ""
+    return f"probe of {probe.nodes} x {probe.gpus_per_node} workers at local batch {probe.gpu_batch}{spread}"
 
 
-def _tail(log: Path) -> str:
+def tail_of(log: Path) -> str:
     lines = last_lines(log.read_text(encoding="utf-8", errors="replace").splitlines())
     return "\n".join(one_line(line) for line in lines)

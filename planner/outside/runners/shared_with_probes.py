@@ -1,4 +1,4 @@
-"""What runners have in common with the probes that they start: settings, last words, the search for a batch that fits.
+"""What runners have in common with the probes that they start: settings, placeholders, last words, batches that fit.
 
 The one place where scav's own process imports `probes`. It looks in their folder first: another distribution, or the
 folder that scav is called from, may have a package of that name.
@@ -14,6 +14,8 @@ sys.path.insert(0, str(assets.probes_parent()))
 
 from probes.batch_search import largest_fitting, next_batch, smallest_too_large
 from probes.last_words import last_lines
+from probes.placeholders import hold_batch
 from probes.settings import Settings
+from probes.strategy import Strategy
 
-__all__ = ["Settings", "largest_fitting", "last_lines", "next_batch", "smallest_too_large"]
+__all__ = ["Settings", "Strategy", "hold_batch", "largest_fitting", "last_lines", "next_batch", "smallest_too_large"]

@@ -101,6 +101,16 @@ def _log_group(wanted: Values, client: Client) -> str | None:
     return wanted["name"] if wanted["name"] in names else None
 
 
+def _schedule(wanted: Values, client: Client) -> str | None:
+    """In AWS's own group of schedules, since the module makes none."""
+    scheduler = client("scheduler")
+    try:
+        scheduler.get_schedule(GroupName="default", Name=wanted["name"])
+    except scheduler.exceptions.ResourceNotFoundException:
+        return None
+    return f"default/{wanted['name']}"
+
+
 def _role(wanted: Values, client: Client) -> str | None:
     iam = client("iam")
     try:
@@ -187,6 +197,7 @@ FINDERS: dict[str, Callable[[Values, Client], str | None]] = {
     "aws_launch_template": _launch_template,
     "aws_placement_group": _placement_group,
     "aws_s3_bucket": _bucket,
+    "aws_scheduler_schedule": _schedule,
     "aws_security_group": _security_group,
     "aws_vpc_endpoint": _vpc_endpoint,
     "aws_vpc_security_group_egress_rule": _rule(egress=True),

@@ -25,7 +25,7 @@ _SETTINGS_BEGIN, _SETTINGS_END = b"<<'SCAV_RUN'\n", b"\nSCAV_RUN\n"
 Fact = tuple[str, Any, Any]
 
 
-def plan_facts(plan: Plan, expected: Json, resources: Resources, settings: Sequence[Json]) -> list[Fact]:
+def plan_facts(plan: Plan, expected: Json, resources: Resources, settings: Sequence[Json | None]) -> list[Fact]:
     """Each with what it should be and what it is."""
     return [
         *_group_facts(plan, resources),
@@ -57,12 +57,11 @@ class Resources:
     def zones(self, subnets: object) -> list[str]:
         return sorted({str(self._zones.get(subnet, f"of {subnet}")) for subnet in _list(subnets)})
 
-    def node_settings(self) -> Iterator[Json]:
-        """What the user data of each launch template gives to its nodes, as far as it is known."""
+    def node_settings(self) -> Iterator[Json | None]:
+        """What the user data of each launch template gives to its nodes, if known; None where unreadable."""
         for change in self.named(TEMPLATE):
-            settings = _settings_in(change["change"]["after"].get("user_data"))
-            if settings is not None:
-                yield settings
+            if "user_data" in change["change"]["after"]:  # Terraform leaves out what it will know after apply
+                yield _settings_in(change["change"]["after"]["user_data"])
 
 
 def _group_facts(plan: Plan, resources: Resources) -> Iterator[Fact]:
@@ -135,7 +134,7 @@ def _template_facts(expected: Json, resources: Resources) -> Iterator[Fact]:
             yield f"machine image of {name}", expected["ami_id"], after.get("image_id", UNKNOWN)
 
 
-def _settings_facts(expected: Json, settings: Sequence[Json]) -> Iterator[Fact]:
+def _settings_facts(expected: Json, settings: Sequence[Json | None]) -> Iterator[Fact]:
     """The same in every template, so each is named once."""
     names = {
         "run_id": "run_id",
@@ -147,9 +146,22 @@ def _settings_facts(expected: Json, settings: Sequence[Json]) -> Iterator[Fact]:
         "max_runtime_seconds": "max_runtime_seconds",
     }
     for node in settings:
+        yield "user data of the nodes", "readable", "readable" if node is not None else "not readable"
         for setting, variable in names.items():
-            if variable in expected:
+            if variable in expected and node is not None:
                 yield f"{setting} on the nodes", expected[variable], node.get(setting, ABSENT)
+        if "strategy" in expected and node is not None:
+            yield "strategy on the nodes", expected["strategy"], _strategy_in(node)
+
+
+def _strategy_in(node: Json) -> Any:
+    """Of SCAV_STRATEGY, as the script will read it."""
+    environment = node.get("environment")
+    text = environment.get("SCAV_STRATEGY", ABSENT) if isinstance(environment, Mapping) else ABSENT
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return text
 
 
 def _settings_in(user_data: object) -> Json | None:

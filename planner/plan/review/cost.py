@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from planner.contract import Contract, Interval
 from planner.plan.prices import MOST_SHOWN, PriceComparison, price_lines
+from planner.plan.ratios import change_text, shown_number
+from planner.plan.review.strategy_text import strategy_text
 from planner.plan.schema import Breakdown, Choice, Evidence, LimitsKept, Plan, UsdInterval
 from planner.units import format_hours, format_usd
 
@@ -27,6 +30,7 @@ class ChangedValue(Contract):
     name: str
     before: str
     after: str
+    delta: str | None = Field(default=None, description="of figures, from the digits that are shown: +16 %")
 
 
 class Change(Contract):
@@ -36,6 +40,7 @@ class Change(Contract):
     usd_max: float
     hours_p50: float
     differences: tuple[ChangedValue, ...]
+    summary: str = Field(default="", description="in one line; empty where nothing changed")
 
 
 class Cost(Contract):
@@ -114,14 +119,34 @@ def amount(rail: Guardrail, value: float) -> str:
 
 def change_between(before: Plan, after: Plan) -> Change:
     old, new = _facts(before), _facts(after)
+    differences = [_changed(name, old[name], new[name]) for name in old if old[name] != new[name]]
     return Change(
         usd_p50=after.estimate.usd.p50 - before.estimate.usd.p50,
         usd_max=after.estimate.usd.max - before.estimate.usd.max,
         hours_p50=after.estimate.hours.p50 - before.estimate.hours.p50,
-        differences=tuple(
-            ChangedValue(name=name, before=old[name], after=new[name]) for name in old if old[name] != new[name]
-        ),
+        differences=tuple(differences),
+        summary=_summary(differences),
     )
+
+
+def _summary(differences: Sequence[ChangedValue]) -> str:
+    """`p95 $76.00 -> $88.00 (+16 %), 6 x g5.xlarge -> 9 x g5.12xlarge`; whatever else changed, where these did not."""
+    found = {item.name: item for item in differences}
+    leading = [found[name] for name in ("dollars p95", "cluster", "hours p95") if name in found]
+    return ", ".join(
+        f"{'' if item.name == 'cluster' else 'p95 ' if item.name.endswith('p95') else f'{item.name} '}"
+        f"{item.before} -> {item.after}{f' ({item.delta})' if item.delta else ''}"
+        for item in leading or differences[:3]
+    )
+
+
+def _changed(name: str, before: str, after: str) -> ChangedValue:
+    delta = change_text(_hours_or_usd(before), _hours_or_usd(after)) if name.startswith(("hours", "dollars")) else ""
+    return ChangedValue(name=name, before=before, after=after, delta=delta or None)
+
+
+def _hours_or_usd(text: str) -> float:
+    return float(text.removesuffix(" min")) / 60 if text.endswith("min") else shown_number(text)
 
 
 def _facts(plan: Plan) -> dict[str, str]:
@@ -134,6 +159,8 @@ def _facts(plan: Plan) -> dict[str, str]:
         "checkpoint every": f"{choice.checkpoint_interval_seconds / 60:.0f} min",
         "losses expected": f"{estimate.interruptions.mean:.1f}",
         "global batch": f"{choice.global_batch:,}",
+        "strategy": strategy_text(choice) or "the whole model on every GPU",
+        "local batch x micro-steps": f"{choice.gpu_batch:,} x {choice.accumulation_steps}",
         "hours p50": format_hours(estimate.hours.p50),
         "hours p95": format_hours(estimate.hours.p95),
         "dollars p50": format_usd(estimate.usd.p50),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.plan.review.text import entry, table
+from planner.plan.review.lines import entry, table
 from planner.probing import FitReport
 from planner.units import format_percent
 

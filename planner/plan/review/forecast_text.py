@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 
 from planner.contract import Interval
+from planner.inputs import ParallelStrategy
 from planner.plan.forecast import Forecast
-from planner.plan.review.text import columns, entry, hours_cell, mix_text, table
+from planner.plan.ratios import hours_cell
+from planner.plan.review.lines import columns, entry, mix_text, table
+from planner.plan.strategy_words import chosen_words
 from planner.units import format_count, format_hours, format_percent, format_usd
 
 _LARGE = 1e4  # from here on 12.3k
@@ -30,14 +33,26 @@ def forecast_text(row: Forecast) -> str:
     lines = [
         entry("Cluster", cluster),
         entry("Batch", batch),
+        *([entry("Strategy", _strategy(row))] if row.strategy else []),
         entry("Time", _range(row.hours, format_hours)),
         entry("Cost", _range(row.usd, format_usd)),
         entry("Step", _range(row.step_seconds, seconds_text)),
         entry("Samples", _range(row.samples, format_count)),
         entry("Scaling", efficiency),
+        *([entry("Feeding", row.feeding.statement)] if row.feeding else []),
         entry("Evidence", evidence),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _strategy(row: Forecast) -> str:
+    return chosen_words(
+        row.strategy or ParallelStrategy(),
+        nodes=row.node_count,
+        gpus_per_node=row.gpus_per_node,
+        gpu_batch=row.gpu_batch,
+        accumulation_steps=row.accumulation_steps,
+    )
 
 
 def sweep_text(rows: Sequence[Forecast]) -> str:
@@ -55,7 +70,7 @@ def sweep_text(rows: Sequence[Forecast]) -> str:
             format_percent(row.statistical_efficiency),
             _cell(row.hours, _hours_cell),
             _cell(row.usd, _usd_cell),
-            "".join(sorted(marks[kind] for kind in _kinds_of_extrapolation([row]))),
+            "".join(sorted(marks[kind] for kind in _kinds_of_extrapolation([row]))) + "*" * row.limited_by_feeding,
         )
         for row in rows
     ]
@@ -65,6 +80,8 @@ def sweep_text(rows: Sequence[Forecast]) -> str:
     lines += table([heading, *body], ">>>>>>>>><")
     if marks:
         lines += ["", "Extrapolated beyond:", *(f"  {mark}  {kind}" for kind, mark in marks.items())]
+    if any(row.limited_by_feeding for row in rows):
+        lines += ["", "* limited by feeding"]
     return "\n".join(lines) + "\n"
 
 

@@ -56,10 +56,12 @@ def process_from_trace(
     runs = trace.stretches(nodes)
     since = max(0.0, until - history_hours)
     age = age_hours + memory.run_hours
+    drifted = math.sqrt(-math.expm1(-2 * age / memory.drift_hours))
     return SpotProcess(
         loss_per_hour=_rates(runs, True, since, until, prior.loss_per_hour, memory, age),
         return_per_hour=_rates(runs, False, since, until, prior.return_per_hour, memory, age),
-        log_sd=prior.log_sd * math.sqrt(-math.expm1(-2 * age / memory.drift_hours)),
+        log_sd=prior.log_sd * drifted,
+        own_loss_log_sd=prior.loss_log_sd * drifted,
     )
 
 

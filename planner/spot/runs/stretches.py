@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.columns import Floats
-from planner.spot.rates.process import AGE_EDGES_HOURS, SpotProcess, hours_at_hazard, moments_by_row
+from planner.spot.rates.process import AGE_EDGES_HOURS, SpotProcess, hours_at_hazard, mean_by_row
 
 GIVEN_UP_HOURS = 24.0 * 365
 _WIDTHS = np.append(np.diff(AGE_EDGES_HOURS), np.inf)
@@ -26,7 +26,7 @@ def first_stretch(
     if process.availability == 1.0:
         return np.zeros(count), np.full(count, np.inf)
     up_rates, down_rates = np.outer(loss, process.loss_per_hour), np.outer(back, process.return_per_hour)
-    up_hours, down_hours = moments_by_row(up_rates)[0], moments_by_row(down_rates)[0]
+    up_hours, down_hours = mean_by_row(up_rates), mean_by_row(down_rates)
     up = generator.random(count) * (up_hours + down_hours) < up_hours
     rest = _rest(np.where(up[:, None], up_rates, down_rates), generator)
     return np.where(up, 0.0, rest), np.where(up, rest, fresh)

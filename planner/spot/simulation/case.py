@@ -18,9 +18,9 @@ from planner.spot.deadline.dynamic_program import solve
 from planner.spot.deadline.table import PolicyTable
 from planner.spot.deadline.world import World
 from planner.spot.price import spot_price_draws
+from planner.spot.rates.pooled import LOSS_EXPONENT, RETURN_EXPONENT
 from planner.spot.rates.process import SpotProcess
 from planner.spot.runs.work import SURVIVING_SHARE, SpotWork
-from planner.spot.slowdown import LOSS_EXPONENT, RETURN_EXPONENT
 
 # Shorter steps than the first gain nothing, and within longer ones than the second capacity comes and goes unseen: with
 # these, hours come out 2 to 4 % longer than they are.

@@ -14,8 +14,12 @@ from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
 
-RUN = json.loads(Path(os.environ.get("SCAV_RUN_FILE", "/etc/scav/run.json")).read_text(encoding="utf-8"))
+RUN_FILE = Path(os.environ.get("SCAV_RUN_FILE", "/etc/scav/run.json"))
+RUN = json.loads(RUN_FILE.read_text(encoding="utf-8"))
+NODE_STARTED = RUN_FILE.stat().st_mtime  # when user data ran, which it does once
 STATE = Path(os.environ.get("SCAV_STATE_DIR", "/var/lib/scav"))
+# In memory: what is counted there is counted on a full disk too. It outlives the services, not the machine.
+NOTES = Path(os.environ.get("SCAV_NOTES_DIR", "/run/scav"))
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
 POLL_SECONDS = float(os.environ.get("SCAV_POLL_SECONDS", "15"))
 # The metadata service and the other nodes are never behind a proxy.
@@ -25,7 +29,7 @@ FAILED = (OSError, HTTPException, subprocess.SubprocessError)
 
 def nodes():
     """Running nodes that stay. All agree on the first: on-demand before spot, then the oldest."""
-    leaving = {key.rsplit("/", 1)[1] for key in stored("_draining/")}
+    leaving = marked("_draining")
     found = [node for node in running(RUN["group"]) if node["InstanceId"] not in leaving]
     return sorted(found, key=lambda node: node.get("InstanceLifecycle") == "spot")
 
@@ -44,15 +48,29 @@ def scale_to_zero(group):
     aws(*("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", group, "--desired-capacity", "0"))
 
 
+def mark_unhealthy(instance):
+    """The group ends the node and starts another in its place, without waiting until it finds out itself."""
+    words = ("--instance-id", instance, "--health-status", "Unhealthy", "--no-should-respect-grace-period")
+    attempt("mark this node unhealthy", aws, "autoscaling", "set-instance-health", *words)
+
+
 def finished():
-    return bool(stored("_SUCCESS"))
+    """In success or in failure: nobody starts the job again."""
+    return bool(stored("_SUCCESS") or stored("_FAILED"))
 
 
 def started_at():
-    """When the first node of the run started, by S3's clock; the first to ask writes it down."""
-    if not stored("_STARTED"):
-        put("_STARTED")
-    return stored("_STARTED")[f"{RUN['run_id']}/_STARTED"]
+    """When all nodes were there for the first time, by S3's clock; None before."""
+    return stored("_STARTED").get(f"{RUN['run_id']}/_STARTED")
+
+
+def newest_checkpoint():
+    return max(stored("checkpoints/").values(), default=0)
+
+
+def marked(name):
+    """The instances that left a mark of this name."""
+    return {key.rsplit("/", 1)[1] for key in stored(f"{name}/")}
 
 
 def stored(name):
@@ -105,10 +123,7 @@ class Heartbeat:
             return
         self.last = (phase, now)
         report = {"instance_id": self.me, "phase": phase, "time": round(now, 3), **facts}
-        try:
-            put(f"heartbeats/{self.me}.json", json.dumps(report))
-        except FAILED as error:  # whoever waits for it misses one; the job does not
-            print(f"no heartbeat: {reason(error)}", flush=True)
+        attempt("write a heartbeat", put, f"heartbeats/{self.me}.json", json.dumps(report))
 
 
 def log(message):
@@ -124,5 +139,15 @@ def log(message):
         print(f"not sent to CloudWatch: {reason(error)}", flush=True)
 
 
+def attempt(what, call, *arguments):
+    """Whether it worked: for what the run can do without."""
+    try:
+        call(*arguments)
+    except FAILED as error:
+        print(f"cannot {what}: {reason(error)}", flush=True)
+        return False
+    return True
+
+
 def reason(error):
-    return getattr(error, "stderr", None) or error
+    return str(getattr(error, "stderr", None) or error).strip()

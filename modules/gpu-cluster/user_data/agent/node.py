@@ -1,76 +1,102 @@
 """The agent on a node: runs the job, keeps its checkpoints, ends the run.
 
 `train` runs torchrun in the container until the job is done; `watch` stops it on a spot notice; `deadline`
-ends the run at its maximum runtime; `stop` ends it now; `memory` receives checkpoints on a node without GPUs.
+ends the run at its maximum runtime; `fail REASON` ends it now; `memory` receives checkpoints on a node without GPUs.
 """
 # ruff: noqa: S603, S607
 
+import math
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
-from pathlib import Path
 
-import memory
 from checkpoints import Checkpoints, Mirror
 from cloud import (
-    FAILED,
+    NODE_STARTED,
+    NOTES,
     POLL_SECONDS,
     RUN,
-    STATE,
     Heartbeat,
     finished,
     log,
+    mark_unhealthy,
+    marked,
     metadata,
     nodes,
     put,
     reason,
-    scale_to_zero,
     started_at,
-    stored,
 )
+from ending import Failures, fail, stop
+from fitness import fit, gpu_fault, replaced_or_ended
+from job import Job
+from memory import MemoryTier
+from source import unpack
 
 NOTICE_POLL_SECONDS = 5
-PORT = 29400
+# What booting and pulling the image may take, before a node waits for the others.
+START_SECONDS = 1800
+WORD_SECONDS = 600
+LEAVING = NOTES / "leaving"
 
 
 def train():
     """Run the job until it is done, with the same number of nodes every time."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     me = metadata("instance-id")
     heartbeat = Heartbeat(me)
     if finished():
         log("this run is finished")
         stop()
         return
-    if not pulled_image(heartbeat):
-        stop()
+    if not fit(me, heartbeat):
         return
-    checkpoints = Checkpoints(memory.MemoryTier() if RUN["memory_group"] else None)
+    checkpoints = Checkpoints(MemoryTier() if RUN["memory_group"] else None)
     job = Job(me, heartbeat, checkpoints, Mirror("results", f"results/{me}"))
-    failures, newest = 0, 0
-    while not finished() and failures < RUN["max_failures"]:
+    failures = Failures()
+    while not finished():
         host = wait_for_nodes(heartbeat)
         if host is None:
-            log(f"gave up: not all nodes came within {RUN['max_wait_seconds']} s")
-            stop()
+            fail(f"not all nodes came within {RUN['max_wait_seconds']} s")
             return
+        if not started_at():
+            put("_STARTED")
         checkpoints.restore()
+        unpack()
         log(f"torchrun starts, rendezvous on {host['InstanceId']}")
-        succeeded = job.run(host)
-        if succeeded:
+        outcome = job.run(host)
+        if outcome == "succeeded":
             checkpoints.settle()
             put(f"_done/{me}")
             wait_for_success(me)
-        # A job that fails again and again with every node there and no new checkpoint will not get better.
-        before, newest = newest, max(stored("checkpoints/").values(), default=0)
-        stuck = not succeeded and newest == before and len(nodes()) >= RUN["node_count"]
-        failures = failures + 1 if stuck else 0
+        elif broken := gpu_fault():
+            replaced_or_ended(me, broken)
+            return
+        elif given_up(failures, outcome):
+            fail(f"{failures.count} failures without a new checkpoint, the last one: {job.how_it_ended}")
+            return
         time.sleep(POLL_SECONDS)
-    log("done" if finished() else f"gave up after {failures} failures without a new checkpoint")
+    log("done")
     stop()
+
+
+def given_up(failures, outcome):
+    """A job that fails again and again with every node there and no new checkpoint will not get better."""
+    if outcome == "moved" or len(nodes()) < RUN["node_count"]:
+        return False
+    # A stall costs its whole silence: after the second one it is enough.
+    return failures.add(math.ceil(RUN["max_failures"] / 2) if outcome == "stalled" else 1)
+
+
+def crashed(error):
+    """The agent itself failed. systemd starts it again, later each time; enough of that ends the run."""
+    log(f"the agent failed: {type(error).__name__}: {reason(error)}")
+    failures = Failures()
+    if failures.add():
+        fail(f"the agent failed {failures.count} times, the last time: {type(error).__name__}: {reason(error)}")
+        return
+    time.sleep(POLL_SECONDS * 2**failures.count)
+    raise error
 
 
 def watch():
@@ -91,172 +117,51 @@ def watch():
 
 
 def leave():
-    """SIGTERM first, every second counts; then the mark by which the other nodes know that this one is going."""
+    """SIGTERM first, every second counts; then the mark by which the other nodes know that this one is going.
+
+    `train` marks the node unhealthy when its checkpoint is stored: the group ends an unhealthy node at once.
+    """
+    NOTES.mkdir(parents=True, exist_ok=True)
+    LEAVING.touch()
     subprocess.run(["systemctl", "stop", "--no-block", "scav-train.service"], check=True)
     put(f"_draining/{metadata('instance-id')}")
     log("spot notice: the job got SIGTERM")
 
 
 def deadline():
-    """End the run max_runtime_seconds after its first node started, whatever the job does."""
-    started = None
+    """End the run max_runtime_seconds after all its nodes were there first, whatever the job does."""
+    contact, started, next_word = False, None, 0.0
     while True:
+        if time.time() >= next_word:  # silence on all nodes is taken for their death (deadline.tf)
+            next_word = time.time() + WORD_SECONDS
+            log("this node is up")
         try:
             started = started or started_at()
+            if not contact:
+                contact = True
+                postpone_shutdown()
+                if RUN["runtime_includes_waiting"] and not started:
+                    put("_STARTED")
+                    started = started_at()
+            ends = started + RUN["max_runtime_seconds"] if started else NODE_STARTED + start_limit()
         except Exception as error:  # the stop must not depend on what AWS answers
             log(f"cannot read the start of the run: {reason(error)}")
-        if time.time() >= (started or booted_at()) + RUN["max_runtime_seconds"]:
-            log("maximum runtime reached")
-            try:
-                stop()
-            except Exception as error:  # whatever AWS answers, this node costs nothing any more
-                log(f"cannot scale to 0: {reason(error)}")
-                subprocess.run(["shutdown", "-h", "now"], check=True)
+            ends = (started or NODE_STARTED + start_limit()) + RUN["max_runtime_seconds"]
+        if time.time() >= ends:
+            what = "the maximum runtime" if started else "the time to start"
+            fail(f"{what} is used up")
             return
         time.sleep(POLL_SECONDS)
 
 
-def booted_at():
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+def start_limit():
+    return START_SECONDS + RUN["max_wait_seconds"]
 
 
-def stop():
-    """Scale the groups to 0, which also ends this node."""
-    log("the run ends: group scales to 0")
-    try:
-        if RUN["memory_group"]:
-            memory.MemoryTier().wait_until_stored()
-            scale_to_zero(RUN["memory_group"])
-    finally:
-        scale_to_zero(RUN["group"])
-
-
-def pulled_image(heartbeat):
-    """Whether the image is here. One that cannot be had ends the run: waiting for the deadline would cost GPUs."""
-    heartbeat("pulling")
-    for attempt in range(RUN["max_failures"]):
-        try:
-            pull_image()
-            return True
-        except subprocess.CalledProcessError as error:
-            log(f"cannot pull the image: {reason(error)}")
-            heartbeat("failed", code=error.returncode, log=str(reason(error)).splitlines()[-40:])
-            time.sleep(POLL_SECONDS * (attempt + 1))
-    return False
-
-
-def pull_image():
-    registry = RUN["image"].split("/")[0]
-    if ".dkr.ecr." in registry:
-        region = registry.split(".")[3]
-        password = command("aws", "ecr", "get-login-password", "--region", region)
-        command("docker", "login", "--username", "AWS", "--password-stdin", registry, stdin=password)
-    log(f"pulling {RUN['image']}")
-    command("docker", "pull", "--quiet", RUN["image"])
-
-
-def command(*words, stdin=None):
-    return subprocess.run(words, input=stdin, check=True, capture_output=True, text=True).stdout
-
-
-class Job:
-    """One container after another on this node, and what it writes."""
-
-    def __init__(self, me, heartbeat, checkpoints, results):
-        self.me = me
-        self.heartbeat = heartbeat
-        self.checkpoints = checkpoints
-        self.results = results
-
-    def run(self, host):
-        """Run torchrun once. False when it failed, or the rendezvous host changed and all have to start again."""
-        subprocess.run(["docker", "rm", "--force", "scav-train"], check=False, capture_output=True)
-        process = subprocess.Popen(
-            container_command(self.me, host),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        last_lines = deque(maxlen=40)
-        reader = threading.Thread(target=follow, args=(process.stdout, last_lines), daemon=True)
-        reader.start()
-        try:
-            code = self.wait(process, host)
-        finally:
-            if process.poll() is None:
-                # torchrun passes SIGTERM on and gives its workers 30 seconds, time for a last checkpoint.
-                subprocess.run(["docker", "stop", "-t", "45", "scav-train"], check=False)
-                process.wait()
-            self.upload()
-        reader.join(timeout=5)
-        if code is not None:
-            log(f"torchrun ended with code {code}")
-            self.heartbeat("done" if code == 0 else "failed", code=code, log=list(last_lines))
-        return code == 0
-
-    def wait(self, process, host):
-        """The exit code, or None when the rendezvous host changed."""
-        while True:
-            try:
-                return process.wait(timeout=POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
-            try:
-                self.heartbeat("running")
-                self.upload()
-                if [node["InstanceId"] for node in nodes()[:1]] not in ([], [host["InstanceId"]]):
-                    log("the rendezvous host changed")
-                    return None
-            except FAILED as error:  # not a reason to end a running job
-                log(f"will try again: {reason(error)}")
-
-    def upload(self):
-        self.checkpoints.upload()
-        self.results.upload()
-
-
-def follow(stream, last_lines):
-    for line in stream:
-        print(line, end="", flush=True)
-        last_lines.append(line.rstrip("\n")[-500:])
-
-
-def container_command(me, host):
-    settings = {
-        "nnodes": RUN["node_count"],
-        "nproc-per-node": RUN["gpus_per_node"],
-        "max-restarts": RUN["max_restarts"],
-        "rdzv-backend": "c10d",
-        "rdzv-id": RUN["run_id"],
-        "rdzv-endpoint": f"{host['PrivateIpAddress']}:{PORT}",
-        "rdzv-conf": f"join_timeout=1800,is_host={int(host['InstanceId'] == me)}",
-        "local-addr": metadata("local-ipv4"),
-    }
-    # Shared with the launcher's, the store of a restarted group still holds the addresses of the dead one (torch 2.13).
-    own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "SCAV_NODE_BOOTED": str(round(booted_at(), 3))}
-    environment = {**own, **RUN["environment"]}
-    if RUN["command"]:
-        flags = [f"--{name}={value}" for name, value in settings.items()]
-        entry, arguments = ["--entrypoint", "torchrun"], [*flags, *RUN["command"]]
-    else:  # the image calls torchrun itself, which reads its options from here
-        environment.update({f"PET_{n.upper().replace('-', '_')}": str(v) for n, v in settings.items()})
-        entry, arguments = [], []
-    devices = sorted(Path("/dev/infiniband").glob("uverbs*")) if RUN["efa"] else []
-    logs = {"group": RUN["log_group"], "region": RUN["region"], "stream": f"{me}/train"}
-    return [
-        *("docker", "run", "--rm", "--init", "--name", "scav-train", "--gpus", "all"),
-        *("--network", "host", "--ipc", "host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864"),
-        *("--volume", f"{STATE / 'checkpoints'}:{environment['SCAV_CHECKPOINT_DIR']}"),
-        *("--volume", f"{STATE / 'results'}:{environment['SCAV_RESULTS_DIR']}"),
-        *("--log-driver", "awslogs", "--log-opt", "mode=non-blocking"),
-        *(part for name, value in logs.items() for part in ("--log-opt", f"awslogs-{name}={value}")),
-        *(f"--device={device}" for device in devices),
-        *(part for name, value in sorted(environment.items()) for part in ("--env", f"{name}={value}")),
-        *entry,
-        RUN["image"],
-        *arguments,
-    ]
+def postpone_shutdown():
+    """The first contact with AWS: user data would have shut the node down without. Now it is the last stop only."""
+    minutes = math.ceil((start_limit() + RUN["max_runtime_seconds"]) / 60) + 15
+    subprocess.run(["shutdown", "-h", f"+{minutes}"], check=True)
 
 
 def wait_for_nodes(heartbeat):
@@ -289,11 +194,32 @@ def wait_for_uploads(limit_seconds=900):
     """Other nodes may still upload their part of the last checkpoint."""
     until = time.time() + limit_seconds
     while time.time() < until:
-        done = {key.rsplit("/", 1)[1] for key in stored("_done/")}
+        done = marked("_done")
         if all(node["InstanceId"] in done for node in nodes()):
             return
         time.sleep(POLL_SECONDS)
 
 
+def memory():
+    from memory_node import serve  # only memory nodes have it
+
+    serve()
+
+
+def main(service, *arguments):
+    if service != "train":
+        {"watch": watch, "deadline": deadline, "fail": fail, "memory": memory}[service](*arguments)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        train()
+    except SystemExit:
+        if LEAVING.exists():
+            mark_unhealthy(metadata("instance-id"))
+        raise
+    except Exception as error:
+        crashed(error)
+
+
 if __name__ == "__main__":
-    {"train": train, "watch": watch, "deadline": deadline, "stop": stop, "memory": memory.serve}[sys.argv[1]]()
+    main(*sys.argv[1:])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.errors import AwsFailed, InputError, ScavError
-from planner.inputs import Measurement, Precision
+from planner.inputs import Measurement, Precision, Ran
 from planner.outside import store, workspace_files
 from planner.outside.aws import Access
 from planner.outside.runners.aws.report import (
@@ -38,6 +38,11 @@ class Identity(NamedTuple):
     region: str
     precision: Precision
     image: str | None
+    run_key: str | None = None  # not in folders of older versions
+    run_command: str = ""
+
+    def mark(self, row: Measurement) -> Measurement:
+        return row if self.run_key is None else Ran(self.run_key, self.run_command, None).mark(row)
 
     def text(self) -> str:
         return json.dumps(self._asdict(), indent=2, sort_keys=True) + "\n"
@@ -163,7 +168,7 @@ class ClusterRunner:
         rows, failures = measurements_of(records, identity.instance_type, identity.precision, identity.image)
         for reason in failures:
             self.say(f"{identity.instance_type}: {reason}")
-        self.keep(rows, usd)
+        self.keep([identity.mark(row) for row in rows], usd)
 
 
 def _report_reader(terraform: Workspace, access: Access, region: str) -> ReportReader:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from planner.contract import first_fault
 from planner.errors import ScavError, one_line
-from planner.inputs import Measurement, Precision
+from planner.inputs import Measurement, Precision, digest_of
 from planner.outside.aws import aws_errors
 from planner.units import format_usd
 
@@ -150,7 +150,7 @@ def measurements_of(
     """What was measured, and one line for each batch size that was not."""
     given: dict[str, Any] = {"instance_type": instance_type, "precision": precision}
     if image:
-        given["image_digest"] = image.rpartition("@")[2]
+        given["image_digest"] = digest_of(image)
     rows, failures = [], []
     for record in records:
         size = one_line(str(record.get("gpu_batch")), 20)

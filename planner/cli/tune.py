@@ -1,0 +1,143 @@
+"""`scav tune`: measure, fit, decide, until the answer is good enough for its price."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from planner.cli.options import ScriptCommand, refuse_options_of_other_places
+
+# Options that mean something in some places only; elsewhere they would be ignored without a word.
+_PLACES_OF_OPTION = {
+    "workers": ("local",),
+    "nodes": ("container",),
+    "image": ("container",),
+    "base": ("container",),
+    "writes_steps": ("local", "container"),
+    "instance_types": ("aws",),
+    "spot": ("aws",),
+    "max_cost": ("aws",),
+    "patience": ("aws",),
+    "profile": ("aws",),
+    "yes": ("aws",),
+}
+_MAX_DURATION = "10min"
+
+
+@click.command("tune", cls=ScriptCommand)
+@click.argument("job", type=click.Path(path_type=Path), default=".", required=False)
+@click.argument("script", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--on",
+    "place",
+    type=click.Choice(["local", "container", "aws"]),
+    default="local",
+    show_default=True,
+    help="Where to measure: processes on this machine, containers on it, or small rented clusters.",
+)
+@click.option(
+    "--workers",
+    multiple=True,
+    type=click.IntRange(1, 64),
+    default=(1, 2),
+    show_default=True,
+    help="Processes that the job may be spread over; repeatable.",
+)
+@click.option(
+    "--nodes",
+    multiple=True,
+    type=click.IntRange(1, 64),
+    default=(1, 2),
+    show_default=True,
+    help="Containers that it may be spread over; repeatable.",
+)
+@click.option("--image", help="A container image built from probes/Containerfile, instead of building one.")
+@click.option("--base", help="The image to build on, instead of a deep learning container of AWS.")
+@click.option("--writes-steps", is_flag=True, help="For any program: it writes its step times to SCAV_PROBE_STEPS.")
+@click.option(
+    "--instance-type",
+    "instance_types",
+    multiple=True,
+    help="On aws: replace the job's types, g5.* or A100:80GB:8; of them the three most promising families.",
+)
+@click.option("--spot", is_flag=True, help="On aws: measure on spot nodes.")
+@click.option("--max-cost", default="$25", show_default=True, help="On aws: never spend more, whatever happens.")
+@click.option("--max-duration", default=_MAX_DURATION, show_default=True, help="End a probe here that takes longer.")
+@click.option(
+    "--patience",
+    default="10min",
+    show_default=True,
+    help="On aws: give up on a cluster whose nodes have not reported by then.",
+)
+@click.option("--profile", help="On aws: AWS profile.")
+@click.option("--dry-run", is_flag=True, help="Only print the first probes, on aws with their price.")
+@click.option("-y", "--yes", is_flag=True, help="On aws: do not ask before spending.")
+def command(
+    job: Path,
+    script: tuple[str, ...],
+    place: str,
+    workers: tuple[int, ...],
+    nodes: tuple[int, ...],
+    image: str | None,
+    base: str | None,
+    writes_steps: bool,
+    instance_types: tuple[str, ...],
+    spot: bool,
+    max_cost: str,
+    max_duration: str,
+    patience: str,
+    profile: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Measure JOB where that is worth most, until no probe repays its price.
+
+    A few spread-out probes come first. Then come those that are expected to improve most on the best measured so far,
+    for as long as that is worth more than measuring takes: dollars on aws, time on this machine. The script is handed
+    over as for `scav probe`. Nothing that was measured before is measured again, so that an interrupted search goes on
+    where it was. On aws nothing is rented before its price was shown and agreed to, and every cluster is destroyed.
+    """
+    from planner.cli.inputs import dollars, duration
+    from planner.cli.probe_aws import AwsOptions, clean_up, say
+    from planner.cli.probe_here import HereOptions
+    from planner.outside import store
+
+    refuse_options_of_other_places(_PLACES_OF_OPTION, place)
+    if place != "aws":
+        from planner.cli.tune_here import tune_here
+
+        here = HereOptions(
+            in_containers=place == "container",
+            command=script,
+            writes_steps=writes_steps,
+            counts=workers if place == "local" else nodes,
+            image=image,
+            base=base,
+            samples_per_step=None,
+            strategy=None,
+            checkpoint=None,
+            longest_seconds=3600 * duration("--max-duration", max_duration),
+            force=False,
+            dry_run=dry_run,
+        )
+        tune_here(job, here)
+        return
+    from planner.cli.tune_aws import tune_on_aws
+
+    if not dry_run and (cleaned := clean_up(Path(store.load_job(job, {}).file).parent, profile)):
+        say(f"{cleaned} clusters of earlier probes destroyed")
+    rented = AwsOptions(
+        command=script,
+        nodes=(),
+        instance_types=instance_types,
+        spot=spot,
+        max_usd=dollars("--max-cost", max_cost),
+        longest_seconds=None,
+        patience_seconds=3600 * duration("--patience", patience),
+        profile=profile,
+        force=False,
+        dry_run=dry_run,
+        yes=yes,
+    )
+    tune_on_aws(job, rented)

@@ -1,0 +1,55 @@
+"""What other people's trainings say of the form's parameters, before any measurement of this job.
+
+`benchmarks/calibrate_sharded.py` prints it from six public tables, each of which counts as one draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from planner.columns import Floats
+from planner.models.sharded_step_time.form import NAMES, to_theta
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Normal in the form's own coordinates: logistic or logarithmic; `noise_sd` is what it misses of single rows."""
+
+    mean: Floats
+    sd: Floats
+    noise_sd: float
+
+    @classmethod
+    def of(cls, noise_sd: float, **values: tuple[float, float]) -> Self:
+        """By name: the value in its own unit, and the spread in coordinates."""
+        mean, sd = zip(*(values[name] for name in NAMES), strict=True)
+        return cls(to_theta(np.array(mean)), np.array(sd), noise_sd)
+
+
+POOLED = Prior.of(
+    noise_sd=0.092,
+    gemm=(0.78, 0.59),
+    elementwise=(2.6, 0.68),
+    attention=(1.6, 0.32),
+    scores=(2.8, 0.36),
+    host=(0.0023, 0.44),
+    latency=(0.00012, 0.98),
+    link=(0.81, 0.79),
+    network=(0.69, 0.78),
+    overlap=(1.1, 1.00),
+    optimizer=(1.1, 0.39),
+    fixed=(0.01, 1.00),
+    low_precision=(0.79, 0.70),
+)
+
+# Of what is unknown between trainings, the part that differs between the instance types of one job.
+TYPE_SHARE = 0.5
+
+
+def lent(posterior_mean: Floats, posterior_sd: Floats, prior: Prior, noise_sd: float) -> Prior:
+    """What some instance types of a job say of another: their parameters, less sure by what differs between types."""
+    sd = np.sqrt(posterior_sd**2 + TYPE_SHARE * prior.sd**2)
+    return Prior(posterior_mean, np.minimum(sd, prior.sd), noise_sd)

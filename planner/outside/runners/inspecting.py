@@ -1,0 +1,92 @@
+"""Runs the first steps of a training script on this machine, one process, and reads what was seen of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from planner.errors import InputError, ScavError, ScriptFailed
+from planner.inputs import InspectedScript, filled_command
+from planner.outside import assets
+from planner.outside.runners.interrupts import Interrupts
+from planner.outside.runners.local import Script, run_to_its_end, tail_of
+from planner.outside.runners.shared_with_probes import hold_batch
+
+_PATIENCE = 2.0  # the script is ended from inside when time is over; a micro-step that takes ages, from outside
+
+
+def inspect_script(
+    script: Script,
+    *,
+    longest_seconds: float,
+    interrupts: Interrupts,
+    gpu_batch: int | None = None,
+    samples_per_step: int | None = None,
+) -> InspectedScript:
+    """`gpu_batch` is handed over as a probe does; without it the script takes its own."""
+    if importlib.util.find_spec("torch") is None:
+        raise ScavError("inspecting needs PyTorch here: pip install 'scav-planner[probe]'")
+    in_command = hold_batch(script.command)
+    if gpu_batch is None and in_command:
+        raise InputError("the command has a placeholder for the batch: say with which one to inspect, --gpu-batch 8")
+    batch = gpu_batch or 1
+    words = filled_command(script.command, gpu_batch=batch, accumulation_steps=1, global_batch=batch, lr_scale=1.0)
+    with tempfile.TemporaryDirectory(prefix="scav-inspect-") as name:
+        folder = Path(name)
+        output, log = folder / "inspection.json", folder / "log.txt"
+        environment = {
+            **os.environ,
+            **_settings(folder, output, longest_seconds, None if in_command else gpu_batch, samples_per_step),
+            "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
+        }
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "--"]
+        code = run_to_its_end(
+            [*torchrun, "probes.inspect_script", *words],
+            folder=script.folder,
+            environment=environment,
+            log=log,
+            timeout_seconds=_PATIENCE * longest_seconds,
+            interrupts=interrupts,
+            mark=secrets.token_hex(16),
+        )
+        return _found(output, code, log, longest_seconds)
+
+
+def _settings(
+    folder: Path, output: Path, longest_seconds: float, gpu_batch: int | None, samples_per_step: int | None
+) -> dict[str, str]:
+    """The batch only where it is asked for: a script that reads it has a default of its own."""
+    settings = {
+        "SCAV_CHECKPOINT_DIR": str(folder),
+        "SCAV_RUN_ID": "inspect",
+        "SCAV_PROBE_OUTPUT": str(output),
+        "SCAV_INSPECT_SECONDS": repr(longest_seconds),
+        "TORCHDYNAMO_DISABLE": "1",  # a compiled graph shows neither its operators nor what they keep
+    }
+    if samples_per_step is not None:
+        settings["SCAV_INSPECT_SAMPLES_PER_STEP"] = str(samples_per_step)
+    if gpu_batch is not None:
+        settings["SCAV_GPU_BATCH"] = str(gpu_batch)
+    return settings
+
+
+def _found(output: Path, code: int | None, log: Path, longest_seconds: float) -> InspectedScript:
+    if code is None:
+        late = f"inspecting: not finished after {_PATIENCE * longest_seconds:.0f} s; raise --max-duration"
+        raise ScriptFailed(f"{late}, or inspect with a smaller batch", said=tail_of(log))
+    if not output.exists():
+        raise ScriptFailed(f"inspecting: the script failed with exit code {code}", said=tail_of(log))
+    record = json.loads(output.read_text(encoding="utf-8"))
+    if record["outcome"] != "inspected":
+        raise ScriptFailed(f"inspecting: {record['reason']}", said=tail_of(log))
+    try:
+        return InspectedScript.model_validate(record["report"])
+    except ValidationError as error:
+        raise ScavError(f"inspecting: the report of the script cannot be: {error.errors()[0]['msg']}") from None

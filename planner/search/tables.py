@@ -1,0 +1,299 @@
+"""Every way to spread one transformer over nodes: nodes x micro-batch x sharding x parallelism x recomputation.
+
+Most rows cannot win, whatever they cost, and are left out before anything is predicted:
+
+    recomputation       where as much fits with less of it: it only adds work
+    micro-batches       without stages: all but the largest that fits, for each recomputation. A micro-step of m samples
+                        takes f(m) with f(m) / m falling, and fewer micro-steps never hide less of the communication
+    other shardings     where data parallelism has one GPU, nothing is sharded; where it has one node, hsdp is fsdp
+
+With stages a smaller micro-batch makes the bubble shorter, so all of them are kept there. Of the ways to take equally
+many samples with one sharding and parallelism, the fastest in the middle is the candidate, whatever the intervals: what
+is not known of them, they share. A test compares the choice with plain loops over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.columns import Flags, Floats, Ints, Prediction
+from planner.inputs import (
+    RECOMPUTES,
+    SHARDINGS,
+    Catalog,
+    CountRange,
+    InstanceType,
+    ParallelStrategy,
+    StrategyOptions,
+    TransformerShape,
+)
+from planner.models import Configurations, Strategies
+from planner.search.candidates import batch_shares, splits_of, usual_batch
+from planner.search.pricing import Predictors, pareto_rows, work_hours
+
+_FSDP, _HSDP = SHARDINGS.index("fsdp"), SHARDINGS.index("hsdp")
+
+
+class Kept(NamedTuple):
+    """Rows that may win, their hours of work, and how many candidates each stands for, itself included."""
+
+    configurations: Configurations
+    work: Prediction
+    stand_for: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTable:
+    """Rows of a job without a shape."""
+
+    configurations: Configurations
+
+    @property
+    def batches(self) -> Ints:
+        """Of the first rows; those of the others repeat them."""
+        return self.configurations.global_batch
+
+    def possible(self, fits: Flags) -> Flags:
+        return fits
+
+    def unbeaten(
+        self, configurations: Configurations, fits: Flags, samples: Prediction, predictors: Predictors
+    ) -> Kept:
+        """`configurations` are those of the table on one instance type, `samples` those of its batches."""
+        fitting = configurations.at(fits)
+        work = work_hours(fitting, samples.at(fits), predictors, every_split=True)
+        usual = usual_batch(fitting)  # the best of these may win where it is not the best of all
+        parts = [np.flatnonzero(usual), np.flatnonzero(~usual)]
+        found = [least_work(fitting.nodes[part], work.at(part)) for part in parts]
+        rows = np.concatenate([part[least] for part, (least, _) in zip(parts, found, strict=True)])
+        stand_for = np.concatenate([alike for _, alike in found])
+        order = np.argsort(rows)
+        return Kept(fitting.at(rows[order]), work.at(rows[order]), stand_for[order])
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyTable:
+    """Rows in blocks of one sharding and recomputation each, which all have the same nodes and batches."""
+
+    configurations: Configurations
+    differs: Flags  # from every row before it
+    blocks: tuple[int, int, int]  # shardings, recomputations, rows of each
+    starts: Ints  # in a block, where the ways to take equally many samples begin, smaller micro-batches first
+
+    @property
+    def batches(self) -> Ints:
+        return self._block(self.configurations.global_batch)
+
+    def possible(self, fits: Flags) -> Flags:
+        return fits & self.differs
+
+    def unbeaten(
+        self, configurations: Configurations, fits: Flags, samples: Prediction, predictors: Predictors
+    ) -> Kept:
+        rows = np.flatnonzero(self.worth_trying(fits))
+        middle = (predictors.least_seconds or _middle_of(predictors))(configurations.at(rows))
+        fastest = self._fastest(rows, middle)
+        rows, middle = rows[fastest], middle[fastest]
+        near = self._near_best(configurations.at(rows), middle, samples.at(rows % len(self.batches)), predictors)
+        trying = configurations.at(rows[near])
+        work = work_hours(trying, samples.at(rows[near] % len(self.batches)), predictors)
+        best = _unbeaten(trying.nodes, work)
+        kept = trying.at(best)
+        return Kept(kept, work.at(best), _stand_for(configurations.nodes[fits], kept.nodes))
+
+    def _fastest(self, rows: Ints, middle: Floats) -> Flags:
+        """Of the ways to take equally many samples with one sharding and parallelism."""
+        sharding, row = rows // (self.blocks[1] * self.blocks[2]), rows % self.blocks[2]
+        way = sharding * len(self.starts) + np.searchsorted(self.starts, row, side="right") - 1
+        least = np.full(self.blocks[0] * len(self.starts), np.inf)
+        np.minimum.at(least, way, middle)
+        return np.asarray(middle == least[way])
+
+    def worth_trying(self, fits: Flags) -> Flags:
+        """Of those that fit and differ, the ones that may win."""
+        fits = fits.reshape(self.blocks)
+        rows = len(self.starts) and np.diff(np.append(self.starts, self.blocks[2]))
+        micro_batch = self._block(self.configurations.gpu_batch)
+        kept = np.zeros_like(fits)
+        largest_before = np.zeros((self.blocks[0], self.blocks[2]))
+        fits_before = np.zeros((self.blocks[0], self.blocks[2]), dtype=bool)
+        strategies = self.configurations.strategies
+        staged = np.zeros(0) if strategies is None else self._block(strategies.pipeline) > 1
+        for again in range(self.blocks[1] if self.blocks[2] else 0):
+            sizes = np.where(fits[:, again], micro_batch, 0)
+            largest = np.repeat(np.maximum.reduceat(sizes, self.starts, axis=1), rows, axis=1)
+            best = (sizes == largest) & (largest > largest_before)
+            kept[:, again] = fits[:, again] & np.where(staged, ~fits_before, best)
+            largest_before = np.maximum(largest_before, largest)
+            fits_before |= fits[:, again]
+        return kept.ravel()
+
+    def _near_best(self, trying: Configurations, middle: Floats, samples: Prediction, predictors: Predictors) -> Ints:
+        """Rows that may be among the best of as many nodes: at least not slower than the upper end of the fastest.
+
+        The middle of a step takes much less to predict than its interval.
+        """
+        if not len(trying):
+            return np.arange(0)
+        least = middle * samples.p50 / trying.global_batch / 3600
+        bound = np.full(int(trying.nodes.max()) + 1, np.inf)
+        np.minimum.at(bound, trying.nodes, least)
+        fastest = np.flatnonzero(least == bound[trying.nodes])
+        bound[trying.nodes[fastest]] = work_hours(trying.at(fastest), samples.at(fastest), predictors).p95
+        return np.flatnonzero(least <= bound[trying.nodes])
+
+    def _block(self, column: Ints) -> Ints:
+        return column[: self.blocks[2]]
+
+
+def least_work(nodes: Ints, work: Prediction) -> tuple[Ints, Ints]:
+    """Rows that may win, and how many rows each stands for. `nodes` never falls from row to row.
+
+    As many nodes cost the same an hour and are lost as often: who has more work to do, and knows it no better, cannot
+    be faster or cheaper. Of equal rows the first is kept.
+    """
+    if not len(nodes):
+        return nodes, nodes
+    first = np.concatenate(([0], np.flatnonzero(np.diff(nodes)) + 1))
+    group = np.cumsum(np.diff(nodes, prepend=nodes[0]) > 0)
+    hours, width = work.p50, work.p95 / work.p50
+    kept = np.ones(len(nodes), dtype=bool)
+    leaders = []
+    for measure, other in ((hours, width), (width, hours)):
+        smallest = np.minimum.reduceat(np.where(kept, measure, np.inf), first)
+        ties = np.where(kept & (measure == smallest[group]), other, np.inf)
+        best = np.minimum.reduceat(ties, first)
+        at_best = np.flatnonzero(ties == best[group])
+        leader = at_best[np.unique(group[at_best], return_index=True)[1]]
+        kept &= (measure < measure[leader][group]) | (other < other[leader][group])
+        leaders.append(leader)
+        kept[np.concatenate(leaders)] = True
+    stands_for = np.zeros(len(nodes), dtype=np.int64)
+    stands_for[leaders[0]] = np.diff(first, append=len(nodes))
+    return np.flatnonzero(kept), stands_for[kept]
+
+
+def _middle_of(predictors: Predictors) -> Callable[[Configurations], Floats]:
+    return lambda rows: predictors.step_seconds(rows).p50
+
+
+def _unbeaten(nodes: Ints, work: Prediction) -> Ints:
+    """Rows that no other of as many nodes beats: hours and dollars grow with the middle and the end of the work."""
+    kept = [np.zeros(0, dtype=np.int64)]
+    for count in np.unique(nodes):
+        rows = np.flatnonzero(nodes == count)
+        kept.append(rows[pareto_rows(work.p50[rows], work.p95[rows])])
+    return np.sort(np.concatenate(kept))
+
+
+def _stand_for(fitting_nodes: Ints, kept_nodes: Ints) -> Ints:
+    """Of each number of nodes, the first kept row counts all that it beats."""
+    counts = np.bincount(fitting_nodes)[kept_nodes] - np.bincount(kept_nodes)[kept_nodes] + 1
+    first = np.zeros(len(kept_nodes), dtype=bool)
+    first[np.unique(kept_nodes, return_index=True)[1]] = True
+    return np.where(first, counts, 1)
+
+
+class Wanted(NamedTuple):
+    """What a row must be; None is left open."""
+
+    global_batch: CountRange | None = None
+    gpu_batch: int | None = None  # then in one micro-step, or in as many as the global batch takes
+    strategy: ParallelStrategy | None = None
+
+
+def strategy_table(
+    catalog: Catalog,
+    instance_type: InstanceType,
+    nodes: CountRange,
+    shape: TransformerShape,
+    options: StrategyOptions,
+    wanted: Wanted,
+) -> StrategyTable:
+    """Of every instance type with as many GPUs."""
+    asked = wanted.strategy
+    degrees = [(asked.tensor_parallel, asked.pipeline)] if asked else _degrees(instance_type, shape, options)
+    block, starts = _block(instance_type.gpu_count, nodes, degrees, wanted)
+    shardings = [SHARDINGS.index(name) for name in ((asked.sharding,) if asked else options.sharding)]
+    again = [RECOMPUTES.index(name) for name in ((asked.recompute,) if asked else options.recompute)]
+    count, micro_batch, micro_steps, tensor, stages = (np.tile(c, len(shardings) * len(again)) for c in block)
+    size = block.shape[1]
+    configurations = Configurations.of(
+        catalog,
+        instance_type,
+        nodes=count,
+        gpu_batch=micro_batch,
+        accumulation_steps=micro_steps,
+        strategies=Strategies.of(
+            np.repeat(shardings, len(again) * size), tensor, stages, np.tile(np.repeat(again, size), len(shardings))
+        ),
+    )
+    return StrategyTable(
+        configurations, _differs(configurations, shardings), (len(shardings), len(again), size), starts
+    )
+
+
+def _degrees(instance_type: InstanceType, shape: TransformerShape, options: StrategyOptions) -> list[tuple[int, int]]:
+    """Powers of two of tensor parallelism, within a node, and of stages."""
+    tensor = [
+        t
+        for t in _powers(min(options.tensor_parallel, instance_type.gpu_count))
+        if instance_type.gpu_count % t == 0 and shape.heads % t == 0 and shape.key_value_heads_or_default % t == 0
+    ]
+    return list(product(tensor, _powers(min(options.pipeline, shape.layers))))
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << exponent for exponent in range(most.bit_length())]
+
+
+def _block(gpus: int, nodes: CountRange, degrees: list[tuple[int, int]], wanted: Wanted) -> tuple[Ints, Ints]:
+    """Columns of nodes, micro-batch, micro-steps, tensor parallelism and stages; and where equal samples begin."""
+    parts, starts, before = [np.zeros((5, 0), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
+    for tensor, stages in degrees:
+        for count in range(nodes.low, nodes.high + 1):
+            copies, rest = divmod(count * gpus, tensor * stages)
+            if rest or not copies:
+                continue
+            batches, first = _ways(copies, wanted)
+            size = batches.shape[1]
+            parts.append(np.vstack([np.full(size, count), batches, np.full((2, size), [[tensor], [stages]])]))
+            starts.append(first + before)
+            before += size
+    return np.hstack(parts), np.concatenate(starts)
+
+
+def _ways(copies: int, wanted: Wanted) -> tuple[Ints, Ints]:
+    batch, each = wanted.global_batch, wanted.gpu_batch
+    if each is None:
+        return _batches(-(-batch.low // copies), batch.high // copies) if batch else _batches(1, 0)
+    steps, rest = divmod(batch.low, copies * each) if batch else (1, 0)
+    ways = [] if rest or not steps else [(each, steps)]
+    return np.array(ways, dtype=np.int64).reshape(-1, 2).T, np.zeros(len(ways), dtype=np.int64)
+
+
+@lru_cache(maxsize=1 << 12)
+def _batches(low: int, high: int) -> tuple[Ints, Ints]:
+    """Micro-batches and micro-steps of one copy of the model, and where the next number of samples begins."""
+    ways = [sorted(splits_of(share)) for share in batch_shares(low, high)]
+    first = np.cumsum([0, *(len(each) for each in ways)])[:-1]
+    return np.array([pair for each in ways for pair in each], dtype=np.int64).reshape(-1, 2).T, first
+
+
+def _differs(configurations: Configurations, shardings: list[int]) -> Flags:
+    """Without what is the same as another row."""
+    strategies, copies = configurations.strategies, configurations.data_parallel
+    if strategies is None:
+        return np.ones(len(configurations), dtype=bool)
+    kind, of_node = strategies.sharding, configurations.instance_type.gpu_count // strategies.tensor_parallel
+    whole = (copies == 1) & (kind != shardings[0])
+    hybrid = kind == _HSDP
+    as_fsdp = hybrid & (copies <= of_node) & (_FSDP in shardings)
+    uneven = hybrid & (copies % np.minimum(of_node, copies) != 0)
+    return np.asarray(~(whole | as_fsdp | uneven))

@@ -1,0 +1,87 @@
+"""From a job file to a trained model without a question: planned, applied with no variable set, trained, destroyed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from mock_aws import EXAMPLES, OVERRIDE, plan_workspace
+from played_nodes import played_nodes
+from stand_ins import wait_until
+
+RUN_ID = "digits-cnn-1"
+NO_CHANGES = 0
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """As `scav plan` writes it; the override is the tests' own and sets no variable of the plan."""
+    plan_workspace(tmp_path / "w", "digits-cnn")
+    (tmp_path / "w" / "test_override.tf").write_text(OVERRIDE)
+    return tmp_path / "w"
+
+
+@pytest.mark.slow
+def test_the_example_applies_as_it_is_and_trains_from_its_packed_script(
+    attached_terraform, mock_aws, workspace, tmp_path
+):
+    def terraform(*words: str) -> str:
+        result = attached_terraform.run(*words, "-no-color", "-input=false", cwd=workspace)
+        assert result.returncode == NO_CHANGES, result.stdout + result.stderr
+        return result.stdout
+
+    before = mock_aws.resources(RUN_ID)
+    (tmp_path / "image").mkdir()  # with nothing in it: the script comes from S3
+    terraform("init")
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=tmp_path / "image") as nodes:
+        terraform("apply", "-auto-approve")
+        outputs = json.loads(attached_terraform.run("output", "-json", cwd=workspace).stdout)
+        bucket = outputs["checkpoint_bucket"]["value"]
+        wait_until(lambda: {"_SUCCESS", "_FAILED"} & set(keys(mock_aws, bucket)))
+        assert "_SUCCESS" in keys(mock_aws, bucket), nodes.logs()
+        wait_until(lambda: mock_aws.desired_capacity(f"scav-{RUN_ID}") == 0)
+        containers = [words for node in nodes for words in node.containers]
+    assert all("/workspace" in words and "--entrypoint" in words for words in containers)
+    assert {"_STARTED", "checkpoints/model.pt"} <= set(keys(mock_aws, bucket))
+    terraform("plan", "-detailed-exitcode")
+    assert "instances" not in mock_aws.resources(RUN_ID)
+
+    empty(mock_aws, bucket)
+    terraform("destroy", "-auto-approve")
+    assert mock_aws.resources(RUN_ID) == before
+
+
+def test_the_plan_says_nothing_of_what_must_be_set(tmp_path):
+    values = plan_workspace(tmp_path / "w", "digits-cnn")
+    assert not {"vpc_id", "subnet_ids", "ami_id", "container_image"} & set(values)
+    assert values["source_folder"] == "source"
+    assert (tmp_path / "w/source/train.py").read_text() == (EXAMPLES / "digits-cnn/train.py").read_text()
+
+
+def test_a_changed_script_makes_the_workspace_stale(tmp_path):
+    from click.testing import CliRunner
+
+    from planner.cli import cli
+
+    shutil.copytree(EXAMPLES / "digits-cnn", tmp_path / "job")
+    arguments = ["plan", str(tmp_path / "job"), "--out", str(tmp_path / "job" / "w")]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert CliRunner().invoke(cli, [*arguments, "--check"]).exit_code == 0  # the workspace inside is no source
+    (tmp_path / "job" / "train.py").write_text("print('other')\n")
+    stale = CliRunner().invoke(cli, [*arguments, "--check"])
+    assert stale.exit_code == 5
+    assert "source/train.py" in stale.output
+
+
+def keys(aws, bucket):
+    listed = aws.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{RUN_ID}/").get("Contents", [])
+    return [item["Key"].removeprefix(f"{RUN_ID}/") for item in listed]
+
+
+def empty(aws, bucket):
+    """As somebody does who has taken the model away."""
+    s3 = aws.client("s3")
+    versions = s3.list_object_versions(Bucket=bucket)
+    for item in [*versions.get("Versions", []), *versions.get("DeleteMarkers", [])]:
+        s3.delete_object(Bucket=bucket, Key=item["Key"], VersionId=item["VersionId"])
