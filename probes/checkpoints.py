@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from probes.cluster import any_of, this_place
+from probes.ending import leave
 
 STOPPED_IN_ORDER = 13
 _NAME = "checkpoint.pt"
@@ -55,8 +56,7 @@ class Checkpoints:
         if stop or due:
             self.save(state())
         if stop:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+            leave(STOPPED_IN_ORDER)
             sys.exit(STOPPED_IN_ORDER)
 
     def save(self, state: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ Writes one JSON object to SCAV_PROBE_OUTPUT: what was measured, or why nothing w
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import runpy
@@ -13,13 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
 from probes import adapters
 from probes.adapters.asked import Asked
 from probes.cluster import Place, this_place
+from probes.ending import end
 from probes.session import ProbeFinished, begin, most_steps
 from probes.settings import Settings
 
@@ -80,18 +79,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 def record_failure(settings: Settings, place: Place, outcome: str, reason: str) -> None:
     if place.rank == 0 or outcome == "out_of_memory":
         settings.output.write_text(json.dumps({"outcome": outcome, "reason": reason}) + "\n", encoding="utf-8")
-
-
-def end(code: int) -> NoReturn:
-    """With what the script left to be done at its end, but without taking the interpreter apart.
-
-    A script that leaves its process group open aborts there in one of three runs ("terminate called without an active
-    exception"): a thread of gloo's wants to give its last tensor back to an interpreter that is going away.
-    """
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from probes.checkpoints import STOPPED_IN_ORDER
 from probes.cluster import any_of, this_place
+from probes.ending import leave
 
 _NAME = re.compile(r"step-(\d+)")
 _UNFINISHED = ".unfinished"
@@ -87,8 +88,7 @@ class ShardedCheckpoints:
             self._begin(step)
         if stop:
             self.finish()
-            if dist.is_initialized():
-                dist.destroy_process_group()
+            leave(STOPPED_IN_ORDER)
             sys.exit(STOPPED_IN_ORDER)
 
     def finish(self) -> None:

@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from probes import scav_probe
 from probes.cluster import this_place
+from probes.ending import leave
 from probes.sharded_checkpoints import ShardedCheckpoints
 
 LENGTH, WIDTH, LAYERS, HEADS, KEY_VALUE_HEADS, FEED_FORWARD = 48, 64, 4, 4, 2, 192
@@ -169,7 +170,7 @@ def main() -> None:
                 print(f"step {step + 1}: loss {total.item() / place.world_size:.6f}", flush=True)
         checkpoints.after_step(step + 1)
     checkpoints.finish()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

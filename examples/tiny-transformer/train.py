@@ -14,6 +14,7 @@ from torch import nn
 
 from probes.checkpoints import Checkpoints
 from probes.cluster import join, this_place
+from probes.ending import leave
 
 LENGTH, WIDTH, HEADS, LAYERS = 32, 64, 4, 2
 ALPHABET = "abcdefghijklmnopqrstuvwxyz .="
@@ -96,6 +97,7 @@ def main() -> None:
         )
     if place.rank == 0:
         print(f"finished: loss {smooth:.6f}", flush=True)
+    leave()
 
 
 if __name__ == "__main__":
