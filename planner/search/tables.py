@@ -5,7 +5,8 @@ Most rows cannot win, whatever they cost, and are left out before anything is pr
     recomputation       where as much fits with less of it: it only adds work
     micro-batches       without stages: all but the largest that fits, for each recomputation. A micro-step of m samples
                         takes f(m) with f(m) / m falling, and fewer micro-steps never hide less of the communication
-    other shardings     where data parallelism has one GPU, nothing is sharded; where it has one node, hsdp is fsdp
+    other shardings     where data parallelism has one GPU, nothing is sharded and all take as long: the first to fit;
+                        where it has one node, hsdp is fsdp
 
 With stages a smaller micro-batch makes the bubble shorter, so all of them are kept there. Of the ways to take equally
 many samples with one sharding and parallelism, the fastest in the middle is the candidate, whatever the intervals: what
@@ -77,12 +78,13 @@ class PlainTable:
         return Kept(fitting.at(rows[order]), work.at(rows[order]), stand_for[order])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyTable:
     """Rows in blocks of one sharding and recomputation each, which all have the same nodes and batches."""
 
     configurations: Configurations
     differs: Flags  # from every row before it
+    is_whole: Flags  # nothing is sharded
     blocks: tuple[int, int, int]  # shardings, recomputations, rows of each
     starts: Ints  # in a block, where the ways to take equally many samples begin, smaller micro-batches first
 
@@ -91,7 +93,10 @@ class StrategyTable:
         return self._block(self.configurations.global_batch)
 
     def possible(self, fits: Flags) -> Flags:
-        return fits & self.differs
+        """Of what is not sharded the first sharding that fits: its name decides what is held, not what is computed."""
+        fits = (fits & self.differs).reshape(self.blocks)
+        before = np.cumsum(fits, axis=0) - fits
+        return np.asarray(fits & ~(self.is_whole.reshape(self.blocks) & (before > 0))).ravel()
 
     def unbeaten(
         self, configurations: Configurations, fits: Flags, samples: Prediction, predictors: Predictors
@@ -235,7 +240,11 @@ def strategy_table(
         ),
     )
     return StrategyTable(
-        configurations, _differs(configurations, shardings), (len(shardings), len(again), size), starts
+        configurations=configurations,
+        differs=_differs(configurations, shardings),
+        is_whole=configurations.data_parallel == 1,
+        blocks=(len(shardings), len(again), size),
+        starts=starts,
     )
 
 
@@ -292,8 +301,7 @@ def _differs(configurations: Configurations, shardings: list[int]) -> Flags:
     if strategies is None:
         return np.ones(len(configurations), dtype=bool)
     kind, of_node = strategies.sharding, configurations.instance_type.gpu_count // strategies.tensor_parallel
-    whole = (copies == 1) & (kind != shardings[0])
     hybrid = kind == _HSDP
     as_fsdp = hybrid & (copies <= of_node) & (_FSDP in shardings)
     uneven = hybrid & (copies % np.minimum(of_node, copies) != 0)
-    return np.asarray(~(whole | as_fsdp | uneven))
+    return np.asarray(~(as_fsdp | uneven))
