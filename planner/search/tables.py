@@ -95,7 +95,7 @@ class StrategyTable:
     def possible(self, fits: Flags) -> Flags:
         """Of what is not sharded the first sharding that fits: its name decides what is held, not what is computed."""
         fits = (fits & self.differs).reshape(self.blocks)
-        before = np.cumsum(fits, axis=0) - fits
+        before: Ints = np.cumsum(fits, axis=0) - fits
         return np.asarray(fits & ~(self.is_whole.reshape(self.blocks) & (before > 0))).ravel()
 
     def unbeaten(
