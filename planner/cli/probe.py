@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import ScriptCommand, refuse_options_of_other_places
+from planner.cli.options import ScriptCommand, job_argument, refuse_options_of_other_places
+from planner.cli.probe_options import (
+    base_option,
+    image_option,
+    instance_types_option,
+    max_cost_option,
+    patience_option,
+    place_option,
+    profile_option,
+    script_argument,
+    spot_option,
+    writes_steps_option,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from planner.inputs import ParallelStrategy
@@ -33,16 +46,9 @@ _MAX_DURATION = "10min"
 
 
 @click.command("probe", cls=ScriptCommand)
-@click.argument("job", type=click.Path(path_type=Path), default=".", required=False)
-@click.argument("script", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--on",
-    "place",
-    type=click.Choice(["local", "container", "aws"]),
-    default="local",
-    show_default=True,
-    help="Where to measure: processes on this machine, containers on it, or small rented clusters.",
-)
+@job_argument
+@script_argument
+@place_option
 @click.option(
     "--workers",
     multiple=True,
@@ -63,9 +69,9 @@ _MAX_DURATION = "10min"
     help="How the script is to spread its model: ddp, zero1, zero2, fsdp or hsdp, and tensor_parallel=2, "
     "recompute=full. [default: as it likes, or else ddp]",
 )
-@click.option("--image", help="A container image built from probes/Containerfile, instead of building one.")
-@click.option("--base", help="The image to build on, instead of a deep learning container of AWS.")
-@click.option("--writes-steps", is_flag=True, help="For any program: it writes its step times to SCAV_PROBE_STEPS.")
+@image_option
+@base_option
+@writes_steps_option
 @click.option(
     "--samples-per-step",
     metavar="N|asked",
@@ -77,29 +83,19 @@ _MAX_DURATION = "10min"
     type=click.Path(path_type=Path),
     help="Measure the gradient noise at the parameters in this file of the script's, later in training.",
 )
-@click.option(
-    "--instance-type",
-    "instance_types",
-    multiple=True,
-    help="On aws: replace the job's types, g5.* or A100:80GB:8; of them the three most promising families.",
-)
-@click.option("--spot", is_flag=True, help="On aws: measure on spot nodes.")
-@click.option("--max-cost", default="$25", show_default=True, help="On aws: never spend more, whatever happens.")
+@instance_types_option
+@spot_option
+@max_cost_option
 @click.option(
     "--max-duration",
     help="End a probe, on aws a cluster, that takes longer. [default: 10min, on aws about twice what is expected]",
 )
-@click.option(
-    "--patience",
-    default="10min",
-    show_default=True,
-    help="On aws: give up on a cluster whose nodes have not reported by then.",
-)
-@click.option("--profile", help="On aws: AWS profile.")
+@patience_option
+@profile_option
 @click.option("--cleanup", is_flag=True, help="Only destroy what earlier probes of JOB left running on AWS.")
 @click.option("--force", is_flag=True, help="Measure again what was measured before; both then count.")
 @click.option("--dry-run", is_flag=True, help="Only print the probes that would be run, on aws with price and time.")
-@click.option("-y", "--yes", is_flag=True, help="On aws: do not ask before spending.")
+@yes_option
 def command(
     job: Path,
     script: tuple[str, ...],

@@ -6,7 +6,20 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import ScriptCommand, refuse_options_of_other_places
+from planner.cli.options import ScriptCommand, job_argument, refuse_options_of_other_places
+from planner.cli.probe_options import (
+    base_option,
+    image_option,
+    instance_types_option,
+    max_cost_option,
+    patience_option,
+    place_option,
+    profile_option,
+    script_argument,
+    spot_option,
+    writes_steps_option,
+    yes_option,
+)
 
 # Options that mean something in some places only; elsewhere they would be ignored without a word.
 _PLACES_OF_OPTION = {
@@ -26,16 +39,9 @@ _MAX_DURATION = "10min"
 
 
 @click.command("tune", cls=ScriptCommand)
-@click.argument("job", type=click.Path(path_type=Path), default=".", required=False)
-@click.argument("script", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--on",
-    "place",
-    type=click.Choice(["local", "container", "aws"]),
-    default="local",
-    show_default=True,
-    help="Where to measure: processes on this machine, containers on it, or small rented clusters.",
-)
+@job_argument
+@script_argument
+@place_option
 @click.option(
     "--workers",
     multiple=True,
@@ -52,27 +58,17 @@ _MAX_DURATION = "10min"
     show_default=True,
     help="Containers that it may be spread over; repeatable.",
 )
-@click.option("--image", help="A container image built from probes/Containerfile, instead of building one.")
-@click.option("--base", help="The image to build on, instead of a deep learning container of AWS.")
-@click.option("--writes-steps", is_flag=True, help="For any program: it writes its step times to SCAV_PROBE_STEPS.")
-@click.option(
-    "--instance-type",
-    "instance_types",
-    multiple=True,
-    help="On aws: replace the job's types, g5.* or A100:80GB:8; of them the three most promising families.",
-)
-@click.option("--spot", is_flag=True, help="On aws: measure on spot nodes.")
-@click.option("--max-cost", default="$25", show_default=True, help="On aws: never spend more, whatever happens.")
+@image_option
+@base_option
+@writes_steps_option
+@instance_types_option
+@spot_option
+@max_cost_option
 @click.option("--max-duration", default=_MAX_DURATION, show_default=True, help="End a probe here that takes longer.")
-@click.option(
-    "--patience",
-    default="10min",
-    show_default=True,
-    help="On aws: give up on a cluster whose nodes have not reported by then.",
-)
-@click.option("--profile", help="On aws: AWS profile.")
+@patience_option
+@profile_option
 @click.option("--dry-run", is_flag=True, help="Only print the first probes, on aws with their price.")
-@click.option("-y", "--yes", is_flag=True, help="On aws: do not ask before spending.")
+@yes_option
 def command(
     job: Path,
     script: tuple[str, ...],
