@@ -5,6 +5,7 @@ Writes one JSON object to SCAV_PROBE_OUTPUT: the report, or why there is none.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
@@ -18,6 +19,7 @@ from probes.cluster import this_place
 from probes.inspection import Inspection
 from probes.run import run_as_main
 from probes.session import ProbeFinished
+from probes.spared_products import LONGEST_SECONDS, SparedProducts
 
 _STEPS = 3  # of the optimizer, at most
 
@@ -28,17 +30,32 @@ def main(arguments: list[str]) -> None:
         torch.cuda.set_device(place.device)
     stated = os.environ.get("SCAV_INSPECT_SAMPLES_PER_STEP")
     output = Path(os.environ["SCAV_PROBE_OUTPUT"])
+    products = SparedProducts(float(os.environ.get("SCAV_INSPECT_PRODUCT_SECONDS", LONGEST_SECONDS)))
     inspection = Inspection(
         place,
         output,
         longest_seconds=float(os.environ.get("SCAV_INSPECT_SECONDS", "600")),
         samples_per_step=int(stated) if stated else None,
+        products=products,
     )
     inspection.install()
     adapters.install(_asked(output.parent / "library"))
     with suppress(ProbeFinished):
-        run_to_its_end(arguments)
+        try:
+            run_to_its_end(arguments)
+        except ProbeFinished:
+            raise
+        except (Exception, SystemExit) as error:
+            if products.spared:
+                _ask_for_values(output, error)
+            raise
         inspection.finish()
+
+
+def _ask_for_values(output: Path, error: BaseException) -> None:
+    """The script may have failed for want of true values; whoever started it can have everything computed."""
+    reason = f"{type(error).__name__} after products were spared"
+    output.write_text(json.dumps({"outcome": "needs_values", "reason": reason}) + "\n", encoding="utf-8")
 
 
 def _asked(folder: Path) -> Asked:

@@ -24,19 +24,29 @@ from probes.inspection_report import SecondMicroStep, Sighting, report
 from probes.instrument import Instrument
 from probes.other_batches import Autocast, Call, input_bytes, own_tensors
 from probes.session import ProbeFinished
+from probes.spared_products import SparedProducts
 from probes.work import WorkWatch
 
 
 class Inspection(Instrument):
     """Told of calls, backwards and optimizer steps; ends the script as soon as it has seen enough."""
 
-    def __init__(self, place: Place, output: Path, *, longest_seconds: float, samples_per_step: int | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        output: Path,
+        *,
+        longest_seconds: float,
+        samples_per_step: int | None,
+        products: SparedProducts | None,
+    ) -> None:
         super().__init__(place, lambda: None, self._optimizer_stepped)
         self._output, self._samples_per_step = output, samples_per_step
         self._ends_at = time.monotonic() + longest_seconds
         self._as_on_gpu = AsOnGpu()
         self._seen = Sighting()
-        self._work = WorkWatch()
+        self._work = WorkWatch(products)
+        self._watching = False
         self._micro_steps = 0  # each is a call of a model and the backward after it; without a model, a backward
         self._micro_steps_before = 0  # the last optimizer step
         self._calls: list[Call] = []  # since the last backward
@@ -55,6 +65,7 @@ class Inspection(Instrument):
         if self._over:  # called again by us
             return
         super().called(module, args, kwargs)
+        self._watch()
         self._seen.modules[id(module)] = module
         self._seen.loader = self._seen.fetched_from
         self._calls.append(Call(module, args, kwargs, Autocast.now()))
@@ -86,16 +97,21 @@ class Inspection(Instrument):
         self._micro_steps += 1
         calls, self._calls = self._calls, []
         if self._micro_steps == 1:
-            self._work.__enter__()  # type: ignore[no-untyped-call]
+            self._watch()
             self._work.counts_flops = not self._stepping
             self._work.follows_memory = not self._seen.modules  # else from the call on
         elif self._micro_steps == 2:
             self._work.counts_flops = False
-            self._work.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._second.went_backward()
             self._seen.second = SecondMicroStep(self._second.of_gradient().samples, self._kept_bytes, calls)
         if time.monotonic() > self._ends_at and self._seen.second is not None:
             self.finish()
+
+    def _watch(self) -> None:
+        """From the first call on, since that may be too much to compute; until the end, for further micro-steps."""
+        if not self._watching:
+            self._watching = True
+            self._work.__enter__()  # type: ignore[no-untyped-call]
 
     @property
     def _is_micro_step(self) -> bool:
@@ -105,6 +121,9 @@ class Inspection(Instrument):
     def finish(self) -> NoReturn:
         """With what is known; without a second micro-step that is nothing."""
         self._over = True
+        if self._watching:
+            self._watching = False
+            self._work.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         reason = f"the script ended after {self._micro_steps} backward passes, two are needed to count"
         nothing = {"outcome": "too_few_steps", "reason": reason}
         record = nothing if self._seen.second is None else {"outcome": "inspected", "report": self._report()}

@@ -16,6 +16,7 @@ from probes import cluster
 from probes.as_on_gpu import AsOnGpu
 from probes.input_cost import dataset_samples, input_cost
 from probes.other_batches import Call, constant_bytes
+from probes.spared_products import SparedProducts
 from probes.work import WorkWatch
 
 _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -68,7 +69,7 @@ def report(seen: Sighting, work: WorkWatch, as_on_gpu: AsOnGpu, samples_per_step
     _optimizer(found, seen)
     _precision(found, work, as_on_gpu.autocast_dtype)
     _flops(found, seen, work, samples)
-    _activations(found, seen, samples)
+    _activations(found, seen, samples, work.products)
     _input(found, seen.loader)
     return {
         **found.values,
@@ -174,7 +175,7 @@ def _flops(found: _Findings, seen: Sighting, work: WorkWatch, samples: int | Non
     found.say("flops_per_sample", None if why_not or not samples else total / samples, why_not or "")
 
 
-def _activations(found: _Findings, seen: Sighting, samples: int | None) -> None:
+def _activations(found: _Findings, seen: Sighting, samples: int | None, products: SparedProducts | None) -> None:
     second = seen.second
     if seen.in_turn or samples is None or second is None:
         found.missing["activation_bytes_per_sample"] = _SEVERAL if seen.in_turn else _UNCOUNTED
@@ -182,7 +183,7 @@ def _activations(found: _Findings, seen: Sighting, samples: int | None) -> None:
     constant = 0.0
     try:
         if second.calls:
-            constant = constant_bytes(second.calls, samples)
+            constant = constant_bytes(second.calls, samples, products)
             found.values["constant_bytes"] = constant
         else:
             found.missing["constant_bytes"] = "the script trains without a module, which could be asked for more"

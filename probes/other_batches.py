@@ -14,6 +14,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map
 
+from probes.spared_products import SparedProducts
 from probes.work import WorkWatch
 
 _SIZES = ((1, 2), (2, 4))  # normalisation over the batch refuses one sample alone
@@ -51,27 +52,29 @@ def input_bytes(calls: Sequence[Call]) -> int:
     return sum(leaf.nbytes for leaf in tensors if isinstance(leaf, torch.Tensor) and leaf.grad_fn is None)
 
 
-def constant_bytes(calls: Sequence[Call], samples: int) -> float:
+def constant_bytes(calls: Sequence[Call], samples: int, products: SparedProducts | None = None) -> float:
     """The part that does not grow, by a line through two sizes. `samples` are those of the script's own calls."""
     *others, last = _SIZES
     for sizes in others:
         try:
-            return _intercept(calls, samples, sizes)
+            return _intercept(calls, samples, sizes, products)
         except Exception:  # noqa: S112  # whatever a model says to one sample; the next sizes may do
             continue
-    return _intercept(calls, samples, last)
+    return _intercept(calls, samples, last, products)
 
 
-def _intercept(calls: Sequence[Call], samples: int, sizes: tuple[int, int]) -> float:
+def _intercept(
+    calls: Sequence[Call], samples: int, sizes: tuple[int, int], products: SparedProducts | None
+) -> float:
     small, large = sizes
-    kept = [sum(_kept(call, samples, size) for call in calls) for size in sizes]
+    kept = [sum(_kept(call, samples, size, products) for call in calls) for size in sizes]
     return kept[0] - small * (kept[1] - kept[0]) / (large - small)
 
 
-def _kept(call: Call, samples: int, size: int) -> int:
+def _kept(call: Call, samples: int, size: int, products: SparedProducts | None) -> int:
     module = call.module.module if isinstance(call.module, DistributedDataParallel) else call.module
     args, kwargs = tree_map(lambda leaf: _resized(leaf, samples, size), (call.args, call.kwargs))
-    watch = WorkWatch()
+    watch = WorkWatch(products)
     watch.follows_memory = True
     with ExitStack() as stack:
         for state in call.autocast:

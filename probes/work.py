@@ -16,6 +16,8 @@ from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from probes.spared_products import SparedProducts
+
 _ATEN = torch.ops.aten
 # On a processor, attention is another operator, for which torch has no formula; the work is the same.
 _FORMULAS = {
@@ -39,8 +41,10 @@ class _Storage(NamedTuple):
 class WorkWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator while it is entered; what it counts, it counts only while it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, products: SparedProducts | None = None) -> None:
+        """`products` may spare some of the computing; without it, everything is computed."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self.products = products
         self.counts_flops = False
         self.follows_memory = False
         self.flops: Counter[torch.dtype] = Counter()
@@ -66,12 +70,20 @@ class WorkWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        out = func(*args, **kwargs)
+        out = self._computed(func, args, kwargs)
         if self.counts_flops:
             self._count(func, args, kwargs, out)
         if self.follows_memory:
             self._remember(out, args, kwargs)
         return out
+
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.products is None:
+            return func(*args, **kwargs)
+        if getattr(func, "_overloadpacket", func) in _FORMULAS:
+            return self.products.result(func, args, kwargs)
+        self.products.see(func, args)
+        return func(*args, **kwargs)
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         packet = getattr(func, "_overloadpacket", func)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,30 @@ def test_a_failing_script_shows_its_own_error(run_scav: Scav) -> None:
         "ddp.py: error: the following arguments are required: --batch-size",
         "Error: inspecting: the script failed with exit code 1",
     ]
+
+
+@pytest.mark.slow
+def test_a_script_that_looks_at_values_is_run_again_with_true_ones(
+    run_scav: Scav, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCAV_INSPECT_PRODUCT_SECONDS", "0")
+    script = """
+        import torch
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            out = model(torch.randn(8, 4))
+            with open("runs.txt", "a") as file:
+                print(bool(out.std() > 0), file=file)
+            if not out.std() > 0:
+                raise SystemExit("collapsed")
+            out.sum().backward()
+            optimizer.step()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(script))
+    found = inspected(run_scav, "--", "train.py")
+    assert (found["trainable_parameters"], found["flops_per_sample"]) == (15, 2 * 2 * 3 * 4)
+    assert (tmp_path / "runs.txt").read_text().split() == ["False", "True", "True"]
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from planner.outside.runners.local import Script, run_to_its_end, tail_of
 from planner.outside.runners.shared_with_probes import hold_batch
 
 _PATIENCE = 2.0  # the script is ended from inside when time is over; a micro-step that takes ages, from outside
+_COMPUTES_ALL = {"SCAV_INSPECT_PRODUCT_SECONDS": "inf"}  # for a script that fails for want of true values
 
 
 def inspect_script(
@@ -47,16 +48,25 @@ def inspect_script(
             "PYTHONPATH": os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")]),
         }
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "--"]
-        code = run_to_its_end(
-            [*torchrun, "probes.inspect_script", *words],
-            folder=script.folder,
-            environment=environment,
-            log=log,
-            timeout_seconds=_PATIENCE * longest_seconds,
-            interrupts=interrupts,
-            mark=secrets.token_hex(16),
-        )
+        for further in ({}, _COMPUTES_ALL):
+            output.unlink(missing_ok=True)
+            code = run_to_its_end(
+                [*torchrun, "probes.inspect_script", *words],
+                folder=script.folder,
+                environment={**environment, **further},
+                log=log,
+                timeout_seconds=_PATIENCE * longest_seconds,
+                interrupts=interrupts,
+                mark=secrets.token_hex(16),
+            )
+            if not _needs_values(output):
+                break
         return _found(output, code, log, longest_seconds)
+
+
+def _needs_values(output: Path) -> bool:
+    """The first run spares a large model's products, and says so where the script failed after that."""
+    return output.exists() and json.loads(output.read_text(encoding="utf-8"))["outcome"] == "needs_values"
 
 
 def _settings(
