@@ -120,6 +120,7 @@ class Prediction:
 
 
 _NEWTON_STEPS = 5
+_NEAR_ENOUGH = 1e-12  # of a logarithm: a further step changes nothing that anybody sees
 _LEAST_SD = 1e-6  # of a quantity that is known: dividing by nothing is no number
 _OUT_OF_REACH = 4.5  # standard deviations above its median the smaller one no longer changes the larger
 _ROOT_TWO_PI = float(np.sqrt(2 * np.pi))
@@ -162,14 +163,19 @@ def _quantile_of_larger(one: Prediction, other: Prediction, logs: tuple[_Logs, _
     start = np.maximum(*(each.log_quantile(z) for each in logs))
     near = np.flatnonzero((logs[0].score(start)[0] < _OUT_OF_REACH) & (logs[1].score(start)[0] < _OUT_OF_REACH))
     log_x, target = start[near], float(np.log(ndtr(z)))
-    both = [each.at(near) for each in logs]
-    for _ in range(_NEWTON_STEPS if len(near) else 0):
-        (score, sd), (other_score, other_sd) = (each.score(log_x) for each in both)
+    moving = np.arange(len(near))
+    for _ in range(_NEWTON_STEPS):
+        if not len(moving):
+            break
+        both, at = [each.at(near[moving]) for each in logs], log_x[moving]
+        (score, sd), (other_score, other_sd) = (each.score(at) for each in both)
         probability, other_probability = ndtr(score), ndtr(other_score)
         missing = target - np.log(probability * other_probability)
         slope = np.exp(-0.5 * score**2) / (probability * sd)
         slope += np.exp(-0.5 * other_score**2) / (other_probability * other_sd)
-        log_x += np.maximum(missing, 0.0) * _ROOT_TWO_PI / slope
+        step = np.maximum(missing, 0.0) * _ROOT_TWO_PI / slope
+        log_x[moving] += step
+        moving = moving[step > _NEAR_ENOUGH]
     found: Floats = at_least.copy()
     found[near] = np.maximum(np.exp(log_x), at_least[near])
     return found

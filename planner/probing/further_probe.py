@@ -102,14 +102,13 @@ def _options(
         if key in seen or _is_known(models, catalog, row, nodes) or not _can_be_spread(row, catalog, nodes):
             continue
         seen.add(key)
-        log_sd, _ = _doubt(catalog, models, row, row.nodes)
-        probe_sd, seconds = _doubt(catalog, models, row, nodes)
+        log_sd, seconds = _doubt(catalog, models, row, nodes)
         shared = 1.0 if models.probed_types else OWN_SHARE
         yield _Option(
             candidate=row,
             probe=(nodes, gpu_batch),
             log_value=float(np.log(_value(job, row, 1))),
-            log_sd=shared * min(log_sd, probe_sd),
+            log_sd=shared * log_sd,
             probe_seconds=measuring_seconds([seconds]),
         )
 
@@ -143,9 +142,10 @@ def _same(row: Candidate, other: Candidate) -> bool:
 
 
 def _doubt(catalog: Catalog, models: FittedModels, row: Candidate, nodes: int) -> tuple[float, float]:
-    """Standard deviation of the log time of a micro-step on so many nodes, and its seconds."""
-    step = models.step_seconds(configuration_of(replace(row, nodes=nodes, accumulation_steps=1), catalog))
-    return float(np.log(step.p95[0] / step.p50[0])) / Z95, float(step.p50[0])
+    """Standard deviation of the log time of a micro-step on so many nodes, or on its own if less; and its seconds."""
+    one = configuration_of(replace(row, accumulation_steps=1), catalog)
+    step = models.step_seconds(replace(one.at(np.array([0, 0])), nodes=np.array([row.nodes, nodes])))
+    return float(np.log(step.p95 / step.p50).min()) / Z95, float(step.p50[-1])
 
 
 def _gains(options: Sequence[_Option], choice: Candidate, now: float) -> Floats:

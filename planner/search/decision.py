@@ -133,8 +133,10 @@ def _chosen_of(finalists: Sequence[Candidate], ruler: Ruler) -> Chosen | None:
 def _relaxed(limit: str, choice: Candidate, ruler: Ruler) -> Candidate | None:
     """The best without this limit, where that is better than the choice by more than a near tie."""
     job, objective = without(ruler.job, limit), ruler.job.objective_or_default
+    if objective == "knee" or getattr(ruler.job.constraints, limit) is None:
+        return None
     best = choose(feasible(ruler.survey.found.finalists, job), objective)
-    if best is None or objective == "knee" or getattr(ruler.job.constraints, limit) is None:
+    if best is None:
         return None
     found = ruler.measured(best)
     better = value(found.candidate, objective) * (1 + NEAR_TIE) < value(choice, objective)

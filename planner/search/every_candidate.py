@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,8 +19,17 @@ from planner.columns import Ints, Prediction
 from planner.inputs import Catalog, InstanceType, Job
 from planner.models import Configurations
 from planner.search.candidates import Market, Offers, every_split, offers_by_market, within_quota
-from planner.search.pricing import Candidate, Predictors, Priced, on_demand, spot_places, with_spot, work_hours
+from planner.search.pricing import (
+    Candidate,
+    Predictors,
+    SpotPlace,
+    on_demand,
+    spot_places,
+    with_spot,
+    work_hours,
+)
 from planner.search.ranking import preference
+from planner.search.spot_fronts import Mixes, spot_front
 from planner.search.tables import PlainTable, StrategyTable, Wanted, strategy_table
 from planner.spot import on_demand_bases
 
@@ -105,32 +115,30 @@ class _Fronts:
         constraints, nodes = self.job.constraints, configurations.nodes
         if constraints.spot != "always":
             bought = on_demand(configurations, work, offers["on_demand"], self.predictors)
-            self._add(bought, nodes, 0 * nodes, stand_for * len(offers["on_demand"]))
+            allowed = within_quota(configurations.instance_type, nodes, 0 * nodes, constraints)
+            self.candidate_count += int(stand_for[allowed].sum()) * len(offers["on_demand"])
+            self.finalists += bought.front(allowed, constraints.confidence)
         markets = self.predictors.spot_markets
         if constraints.spot == "never" or markets is None or not offers["spot"]:
             return
-        base = np.stack(list(on_demand_bases(np.arange(1 + nodes.max(initial=0)), constraints)))[:, nodes]
-        row, base = np.nonzero(base >= 0)[1], base[base >= 0]
-        configurations, work, nodes = configurations.at(row), work.at(row), nodes[row]
-        deadlines = (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,)
-        for place in spot_places(offers["spot"], configurations.instance_type, markets) if len(row) else ():
-            for deadline in deadlines:
-                bought = with_spot(
-                    configurations,
-                    work,
-                    place,
-                    base,
-                    markets=markets,
-                    predictors=self.predictors,
-                    deadline_hours=deadline,
-                )
-                stood_for = stand_for[row] * place.stands_for
-                self._add(bought, base if deadline is None else nodes, nodes - base, stood_for)
+        places = spot_places(offers["spot"], configurations.instance_type, markets)
+        for deadline in (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,):
+            self._add_spot(Mixes.of(configurations, work, constraints), places, stand_for, deadline)
 
-    def _add(self, priced: Priced, on_demand_nodes: Ints, spot_nodes: Ints, stand_for: Ints) -> None:
-        allowed = within_quota(priced.configurations.instance_type, on_demand_nodes, spot_nodes, self.job.constraints)
-        self.candidate_count += int(stand_for[allowed].sum())
-        self.finalists += priced.front(allowed, self.job.constraints.confidence)
+    def _add_spot(
+        self, every: Mixes, places: Sequence[SpotPlace], stand_for: Ints, deadline_hours: float | None
+    ) -> None:
+        """With a deadline, on-demand nodes replace all spot ones before it is missed."""
+        constraints, predictors = self.job.constraints, self.predictors
+        nodes = every.configurations.nodes[every.row]
+        on_demand_nodes = every.base if deadline_hours is None else nodes
+        instance_type = every.configurations.instance_type
+        mixes = every.at(within_quota(instance_type, on_demand_nodes, nodes - every.base, constraints))
+        if not places or not len(mixes.row) or predictors.spot_markets is None:
+            return
+        self.candidate_count += int(stand_for[mixes.row].sum()) * sum(place.stands_for for place in places)
+        buy = partial(with_spot, markets=predictors.spot_markets, predictors=predictors, deadline_hours=deadline_hours)
+        self.finalists += spot_front(mixes, places, buy, constraints.confidence)
 
 
 def evaluate(

@@ -131,9 +131,7 @@ class Priced:
         """What nothing beats, and what nothing that people would run beats by more than a near tie."""
         rows = np.flatnonzero(allowed)
         hours, usd = self.hours.quantile(confidence)[rows], self.usd.quantile(confidence)[rows]
-        handicap = np.where(usual_batch(self.configurations)[rows], 1.0, 1.0 + NEAR_TIE)
-        usual = pareto_rows(hours * handicap, usd * handicap)
-        return self.candidates(rows[np.union1d(pareto_rows(hours, usd), usual)], confidence)
+        return self.candidates(rows[front_rows(hours, usd, usual_batch(self.configurations)[rows])], confidence)
 
     def candidates(self, kept: Ints, confidence: float) -> list[Candidate]:
         rows, hours, usd = self.configurations.at(kept), self.hours.at(kept), self.usd.at(kept)
@@ -267,10 +265,22 @@ def _bill(offers: Offers, nodes: Ints, base: Ints) -> _Bill:
     return _Bill(cheapest, fixed[at], spot[at], storage[at], (offers.base_usd(nodes) + storage)[at])
 
 
+def front_rows(hours: Floats, usd: Floats, usual: Flags) -> Ints:
+    """What nothing beats, and what nothing that people would run beats by more than a near tie."""
+    return np.union1d(pareto_rows(hours, usd), pareto_rows(*with_handicap(hours, usd, usual)))
+
+
+def with_handicap(hours: Floats, usd: Floats, usual: Flags) -> tuple[Floats, Floats]:
+    """What people would not run must win by more than a near tie."""
+    handicap = np.where(usual, 1.0, 1.0 + NEAR_TIE)
+    return hours * handicap, usd * handicap
+
+
 def pareto_rows(hours: Floats, usd: Floats) -> Ints:
     """Rows that no other row beats in both, fastest first; of equal rows the first."""
     near = np.flatnonzero(~np.isnan(hours + usd))
-    for beats in (usd, hours):  # most rows are slower than the cheapest or dearer than the fastest: nothing to sort
+    # Most rows are slower than the cheapest, dearer than the fastest or both than a row between: nothing to sort.
+    for beats in (usd, hours, hours * usd):
         if len(near):
             best = near[beats[near].argmin()]
             near = near[(hours[near] <= hours[best]) | (usd[near] <= usd[best])]

@@ -25,9 +25,10 @@ def given(job: Job, catalog: Catalog, models: FittedModels) -> Given:
         return Configurations.of(catalog, kind, nodes=nodes, gpu_batch=gpu_batch, accumulation_steps=steps)
 
     return Given(
-        fits=lambda name, nodes, gpu_batch: bool(models.memory.fits(one(name, nodes, gpu_batch, 1))[0]),
-        step_seconds=lambda *row: _triple(models.doubted_steps.predict(one(*row))),
-        samples=lambda batch: _triple(models.convergence.predict(np.array([batch]))),
+        # Remembered: a split is asked for once for itself, and once for each coarser one.
+        fits=functools.cache(lambda name, nodes, batch: bool(models.memory.fits(one(name, nodes, batch, 1))[0])),
+        step_seconds=functools.cache(lambda *row: _triple(models.doubted_steps.predict(one(*row)))),
+        samples=functools.cache(lambda batch: _triple(models.convergence.predict(np.array([batch])))),
         losses=_losses(overheads.save_seconds, overheads.restart_seconds, job.constraints.deadline_hours),
         startup_hours=overheads.startup_seconds / 3600,
         restart_hours=overheads.restart_seconds / 3600,
