@@ -11,6 +11,11 @@ locals {
   # .id and not .name, which provider 6 deprecates.
   region = data.aws_region.current.id
 
+  console_domain = lookup({
+    "aws-cn"     = "console.amazonaws.cn"
+    "aws-us-gov" = "console.amazonaws-us-gov.com"
+  }, local.partition, "console.aws.amazon.com")
+
   tags = merge(var.tags, {
     "managed-by" = "scav"
     "scav-run"   = var.run_id

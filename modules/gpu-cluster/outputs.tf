@@ -53,6 +53,30 @@ output "log_group_name" {
   value       = aws_cloudwatch_log_group.run.name
 }
 
+output "model_uri" {
+  description = "Where the trained model is once the run has succeeded: what the job wrote to SCAV_CHECKPOINT_DIR."
+  value       = "${local.checkpoint_uri}/"
+}
+
+output "console_url" {
+  description = "The group in the AWS console: its nodes, and why any came or went."
+  value       = "https://${local.region}.${local.console_domain}/ec2/home?region=${local.region}#AutoScalingGroupDetails:id=${aws_autoscaling_group.nodes.name};view=activity"
+}
+
+output "commands" {
+  description = "What to type to watch the run, read its logs, fetch its model and stop it, without scav."
+  value = {
+    watch = "aws s3 cp --recursive s3://${local.bucket_name}/${var.run_id}/heartbeats/ heartbeats/ --region ${local.region}"
+    logs  = "aws logs tail ${aws_cloudwatch_log_group.run.name} --follow --region ${local.region}"
+    model = "aws s3 cp --recursive ${local.checkpoint_uri}/ model/ --region ${local.region}"
+    # GPU nodes first: they may still hand their last checkpoint over.
+    stop = join(" && ", [
+      for group in concat([aws_autoscaling_group.nodes.name], aws_autoscaling_group.memory[*].name) :
+      "aws autoscaling update-auto-scaling-group --min-size 0 --max-size 0 --desired-capacity 0 --auto-scaling-group-name ${group} --region ${local.region}"
+    ])
+  }
+}
+
 output "run_id" {
   description = "Name of the run."
   value       = var.run_id

@@ -13,6 +13,7 @@ __all__ = [
     "logs",
     "price_check",
     "render",
+    "run_reader",
     "runners",
     "source",
     "spot_records",

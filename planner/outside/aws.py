@@ -54,6 +54,10 @@ _SERVICE_OF_OPERATION = {
     "ListObjectsV2": "s3",
     "GetObject": "s3",
     "DescribeScalingActivities": "autoscaling",
+    "DescribeAutoScalingGroups": "autoscaling",
+    "UpdateAutoScalingGroup": "autoscaling",
+    "DescribeLogStreams": "logs",
+    "GetLogEvents": "logs",
 }
 _DENIED = ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
 _THROTTLED = ["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"]

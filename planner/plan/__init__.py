@@ -28,13 +28,18 @@ from planner.plan.review.lines import WIDTH, mix_text, table
 from planner.plan.review.markdown import cost_markdown
 from planner.plan.review.memory_text import flat_table, memory_table, memory_text
 from planner.plan.review.page import page_text, plan_page, review_page
+from planner.plan.review.run_text import run_text
+from planner.plan.run_state import FAILURE, START, SUCCESS, NodeLife, RunState, Seen, run_state
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.spot import on_demand_case, simulated_case
 from planner.plan.variables import questions_left, workspace_variables
 
 __all__ = [
+    "FAILURE",
     "MANIFEST_FILE",
     "POLICY_FILE",
+    "START",
+    "SUCCESS",
     "WIDTH",
     "Comparison",
     "Cost",
@@ -43,9 +48,12 @@ __all__ = [
     "ForecastRequest",
     "MemoryQuestion",
     "Named",
+    "NodeLife",
     "Plan",
     "PriceComparison",
+    "RunState",
     "Running",
+    "Seen",
     "Unasked",
     "compare_prices",
     "compare_terraform_plan",
@@ -87,6 +95,8 @@ __all__ = [
     "questions_left",
     "review_cost",
     "review_page",
+    "run_state",
+    "run_text",
     "sha256_of",
     "simulated_case",
     "sweep_batch",

@@ -24,8 +24,16 @@ def workspace(tmp_path):
 
 @pytest.mark.slow
 def test_the_example_applies_as_it_is_and_trains_from_its_packed_script(
-    attached_terraform, mock_aws, workspace, tmp_path
+    attached_terraform, mock_aws, workspace, tmp_path, run_scav, monkeypatch
 ):
+    for name, value in attached_terraform.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def watched() -> dict[str, object]:
+        result = run_scav("watch", workspace, "--once")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
     def terraform(*words: str) -> str:
         result = attached_terraform.run(*words, "-no-color", "-input=false", cwd=workspace)
         assert result.returncode == NO_CHANGES, result.stdout + result.stderr
@@ -38,12 +46,16 @@ def test_the_example_applies_as_it_is_and_trains_from_its_packed_script(
         terraform("apply", "-auto-approve")
         outputs = json.loads(attached_terraform.run("output", "-json", cwd=workspace).stdout)
         bucket = outputs["checkpoint_bucket"]["value"]
+        assert watched()["phase"] in ("waiting for nodes", "starting", "running", "succeeded")
         wait_until(lambda: {"_SUCCESS", "_FAILED"} & set(keys(mock_aws, bucket)))
         assert "_SUCCESS" in keys(mock_aws, bucket), nodes.logs()
         wait_until(lambda: mock_aws.desired_capacity(f"scav-{RUN_ID}") == 0)
         containers = [words for node in nodes for words in node.containers]
     assert all("/workspace" in words and "--entrypoint" in words for words in containers)
     assert {"_STARTED", "checkpoints/model.pt"} <= set(keys(mock_aws, bucket))
+    after = watched()
+    assert (after["phase"], after["nodes"]["up"], after["checkpoint"]["newest"]) == ("succeeded", 0, "model.pt")
+    assert after["training"]["said"].startswith("epoch ")
     terraform("plan", "-detailed-exitcode")
     assert "instances" not in mock_aws.resources(RUN_ID)
 

@@ -365,4 +365,14 @@ run "applied_group_pins_its_template" {
     condition     = output.autoscaling_group_name == "scav-run-1" && output.log_group_name == "/scav/run-1"
     error_message = "Names carry the run."
   }
+
+  assert {
+    condition     = strcontains(output.commands.stop, "--max-size 0 --desired-capacity 0 --auto-scaling-group-name scav-run-1 ") && output.model_uri == "${output.checkpoint_uri}/"
+    error_message = "The outputs name the command that stops the run for good, and where the model is."
+  }
+
+  assert {
+    condition     = endswith(output.console_url, "#AutoScalingGroupDetails:id=scav-run-1;view=activity")
+    error_message = "The link shows the group in the console."
+  }
 }

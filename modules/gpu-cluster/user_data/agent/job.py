@@ -1,6 +1,7 @@
 """One container after another on this node: torchrun in it, what it says and writes, and whether it still does."""
 # ruff: noqa: S603, S607
 
+import re
 import subprocess
 import threading
 import time
@@ -11,6 +12,8 @@ from fitness import efa_devices
 from source import SOURCE
 
 PORT = 29400
+# Of such a line whoever watches reads how far the job is.
+PROGRESS = re.compile(r"(step|iter|epoch|loss|samples)\D{0,12}\d", re.IGNORECASE)
 INSTALL = 'python -m pip install --quiet --requirement requirements.txt && exec torchrun "$@"'
 
 
@@ -50,7 +53,8 @@ class Job:
             code = process.returncode
             self.how_it_ended = f"torchrun ended with code {code}: {last_lines[-1] if last_lines else 'no output'}"
             log(self.how_it_ended)
-            self.heartbeat("done" if code == 0 else "failed", code=code, log=list(last_lines))
+            phase = "done" if code == 0 else "failed"
+            self.heartbeat(phase, code=code, log=list(last_lines), said=signs.said)
         return outcome
 
     def wait(self, process, host, signs):
@@ -60,7 +64,7 @@ class Job:
             except subprocess.TimeoutExpired:
                 pass
             try:
-                self.heartbeat("running")
+                self.heartbeat("running", said=signs.said)
                 signs.seen |= self.upload()
                 if [node["InstanceId"] for node in nodes()[:1]] not in ([], [host["InstanceId"]]):
                     log("the rendezvous host changed")
@@ -86,6 +90,7 @@ class Signs:
         self.me = me
         self.leads = host["InstanceId"] == me
         self.seen = False
+        self.said = None
         self.began = time.time()
         self.next_look = self.began + RUN["max_silence_seconds"] / 4
 
@@ -106,6 +111,8 @@ def follow(stream, last_lines, signs):
         print(line, end="", flush=True)
         last_lines.append(line.rstrip("\n")[-500:])
         signs.seen = True
+        if PROGRESS.search(line):
+            signs.said = last_lines[-1]
 
 
 def booted_at():
