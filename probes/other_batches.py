@@ -63,9 +63,7 @@ def constant_bytes(calls: Sequence[Call], samples: int, products: SparedProducts
     return _intercept(calls, samples, last, products)
 
 
-def _intercept(
-    calls: Sequence[Call], samples: int, sizes: tuple[int, int], products: SparedProducts | None
-) -> float:
+def _intercept(calls: Sequence[Call], samples: int, sizes: tuple[int, int], products: SparedProducts | None) -> float:
     small, large = sizes
     kept = [sum(_kept(call, samples, size, products) for call in calls) for size in sizes]
     return kept[0] - small * (kept[1] - kept[0]) / (large - small)
