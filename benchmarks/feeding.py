@@ -2,7 +2,8 @@
 
 Reads `llm-tables/input_pipeline_images_per_s.csv` below --data: eleven decoders in PyTorch's DataLoader on four
 processors, and FFCV on a fifth. Constants are medians over decoders and processors, their intervals the spread between
-processors (each one draw) and between decoders. For each processor they are estimated from the others alone. Prints
+processors (each one draw) and between decoders; where CPU seconds are known, widened for a processor beyond so few. For
+each processor they are estimated from the others alone. Prints
 Markdown tables, or JSON with --json; last what all processors together say, which planner/models/feeding.py has.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from planner.columns import Floats, Prediction
 from planner.models import feeding
@@ -88,13 +90,28 @@ def _row(cpu: str, decoder: str, table: list[dict[str, str]]) -> Row:
     return Row(cpu, decoder, int(table[0]["vcpus"]), speed.get(("single process 1t", 1)), loader)
 
 
-def pooled(rows: list[Row], value: Callable[[Row], float]) -> feeding.Doubtful:
-    """The median of logarithms, and the spread of processors about it beside that of decoders on one processor."""
+def pooled(rows: list[Row], value: Callable[[Row], float], *, further: bool = True) -> feeding.Doubtful:
+    """The median of logarithms, and the spread of processors about it beside that of decoders on one processor.
+
+    `further`: widened to where a further processor is expected. The table's own figures are not widened: they cover
+    98 % as they are.
+    """
     logs = {cpu: np.log([value(row) for row in rows if row.cpu == cpu]) for cpu in dict.fromkeys(r.cpu for r in rows)}
     middle = float(np.median(np.concatenate(list(logs.values()))))
     between = sum((each.mean() - middle) ** 2 for each in logs.values()) / (len(logs) - 1)
     within = np.mean(np.concatenate([(each - each.mean()) ** 2 for each in logs.values()]))
-    return feeding.Doubtful(float(np.exp(middle)), float(np.sqrt(between + within)))
+    wider = of_a_further_one(len(logs)) if further else 1.0
+    return feeding.Doubtful(float(np.exp(middle)), float(np.sqrt(wider**2 * between + within)))
+
+
+def of_a_further_one(processors: int) -> float:
+    """How many times the spread among so few processors a further one is expected in.
+
+    The middle is estimated from them, too, and so few of them often agree by chance: Student's distribution says how
+    often. It is written as the normal one with the same 90 % interval, which is what the models have.
+    """
+    wider = stats.t.ppf(0.95, processors - 1) / stats.norm.ppf(0.95)
+    return float(wider * np.sqrt(1 + 1 / processors))
 
 
 def processor_log_sd(rows: list[Row]) -> float:
@@ -112,7 +129,7 @@ def decoders(rows: list[Row]) -> list[str]:
 def by_table(rows: list[Row]) -> Iterator[Score]:
     """vCPU seconds of an image, of a machine of which nothing is known."""
     for cpu, own, others in left_out(rows):
-        each = pooled(others, lambda row: row.vcpus / row.best)
+        each = pooled(others, lambda row: row.vcpus / row.best, further=False)
         measured = np.array([row.vcpus / row.best for row in own])
         yield score("nothing", cpu, measured, predicted(np.full(len(own), each.median), each.log_sd))
 
@@ -173,7 +190,10 @@ def constants(rows: list[Row]) -> dict[str, tuple[float, float]]:
     """As estimated from all processors, beside what scav has."""
     timed = [row for row in rows if row.alone is not None]
     found = {
-        "images a second and vCPU": (pooled(rows, lambda row: row.best / row.vcpus), feeding.JPEG_VCPU_SECONDS),
+        "images a second and vCPU": (
+            pooled(rows, lambda row: row.best / row.vcpus, further=False),
+            feeding.JPEG_VCPU_SECONDS,
+        ),
         "images a second of a loader": (pooled(timed, lambda row: row.best), feeding.HANDOVER_SECONDS),
         "yield of a worker": (pooled(timed, lambda row: row.loader[2] / (2 * row.alone)), feeding.WORKER_YIELD),  # type: ignore[operator]
     }

@@ -48,9 +48,10 @@ class Doubtful(NamedTuple):
 # alone, but for FFCV, and no two of them agree: the interval is a factor of three to either side.
 JPEG_VCPU_SECONDS = Doubtful(1 / 97.3, 0.65)
 MOST_VCPUS = 16  # of one loader in that table: more were never seen to feed faster
-HANDOVER_SECONDS = Doubtful(1 / 1550, 0.26)  # the best of each decoder there, however fast it is alone
-WORKER_YIELD = Doubtful(0.87, 0.08)  # of two workers, each over one process alone
-PROCESSOR_LOG_SD = 0.23  # between processors, of one decoder
+# The next three are of so few processors that Student's distribution widens them for a further one.
+HANDOVER_SECONDS = Doubtful(1 / 1550, 0.41)  # the best of each decoder there, however fast it is alone
+WORKER_YIELD = Doubtful(0.87, 0.12)  # of two workers, each over one process alone
+PROCESSOR_LOG_SD = 0.37  # between processors, of one decoder
 # AWS sells hyperthreads as vCPUs. Two of a core do 1 to 1.6 times the work of one alone, so each does half to 0.8.
 HYPERTHREAD_YIELD = Doubtful(0.63, 0.14)
 SEEN_WAITING_LOG_SD = 0.1  # of probes of one cluster on different days
