@@ -16,11 +16,11 @@ def confirm_spending(what: str, max_usd: float, *, yes: bool) -> None:
     confirm(f"{what} It can cost at most {format_usd(max_usd)}.", yes=yes)
 
 
-def confirm(sentence: str, *, yes: bool) -> None:
-    """Without a terminal and without --yes it refuses."""
+def confirm(sentence: str, *, yes: bool, option: str = "--yes") -> None:
+    """Without a terminal and without the option it refuses."""
     if yes:
         click.echo(sentence, err=True)
     elif not sys.stdin.isatty():
-        raise ScavError(f"{sentence} Nobody is here to be asked: add --yes to go on")
+        raise ScavError(f"{sentence} Nobody is here to be asked: add {option} to go on")
     elif not click.confirm(f"{sentence} Go on?", err=True):
         raise ScavError("nothing was changed")

@@ -20,6 +20,8 @@ from planner.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from planner.inputs import PlanInputs
     from planner.plan import Plan
     from planner.search import Survey
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
 @click.option(
     "--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Keep the catalogue that the plan in --out was made with."
 )
+@click.option(
+    "--force", is_flag=True, help="Do not ask before edits by hand, or a plan that is in a state, are planned over."
+)
 @click.option("--check", is_flag=True, help="Write nothing; exit 5 when --out does not follow from its inputs.")
 @json_option
 @verbose_option
@@ -73,6 +78,7 @@ def command(
     spot_history: Path | None,
     spot_history_age: str | None,
     frozen: bool,
+    force: bool,
     check: bool,
     as_json: bool,
     verbose: bool,
@@ -124,6 +130,7 @@ def command(
         _check(out, workspace_files.stale_files(out, files))
         return
     _refuse_another_job(out, plan)
+    _ask_before_planning_over(out, files, force=force)
     warn(_left_alone(workspace_files.write_workspace(out, files)))
     if as_json:
         click.echo(format_plan(plan), nl=False)
@@ -170,6 +177,17 @@ def _refuse_another_job(out: Path, plan: Plan) -> None:
         return
     if earlier != plan.job:
         raise InputError(f"holds the plan of {earlier}; choose another folder with --out", file=str(out))
+
+
+def _ask_before_planning_over(out: Path, files: Mapping[str, str], *, force: bool) -> None:
+    from planner.cli.confirm import confirm
+    from planner.errors import one_line
+    from planner.outside.in_use import what_is_in_use
+
+    found = what_is_in_use(out, files)
+    warn(found.warnings)
+    if found.questions:
+        confirm(one_line(f"{out}: {'; '.join(found.questions)}.", 600), yes=force, option="--force")
 
 
 def _check(out: Path, stale: list[str]) -> None:

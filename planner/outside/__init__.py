@@ -8,6 +8,7 @@ __all__ = [
     "assets",
     "aws",
     "doctor",
+    "in_use",
     "input_files",
     "inspection",
     "logs",

@@ -69,6 +69,15 @@ def changed_files(folder: Path) -> list[str]:
     return sorted(name for name, digest in (load_manifest(folder) or {}).items() if _digest(folder, name) != digest)
 
 
+def overwritten_edits(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Which files somebody changed since scav wrote them, and would find replaced by another text.
+
+    What is reached through a link is left out: `write_workspace` refuses it, whatever the answer.
+    """
+    changed = [name for name in changed_files(folder) if _digest(folder, name) is not None]
+    return [name for name in changed if name in files and _digest(folder, name) != sha256_of(files[name])]
+
+
 def foreign_files(folder: Path, names: Iterable[str]) -> list[str]:
     """Files in the module copies and in the job's source, and a policy, that scav does not write there now."""
     known = set(names)
