@@ -227,10 +227,8 @@ def as_markdown(result: dict[str, Any]) -> str:
         f"| {row['median_width']:,.1f} x |"
         for row in result["rows"]
     ]
-    lines += [
-        "",
-        f"{result['cases']} cases; fewer than {LEAST_POINTS} points in {', '.join(result['too_few_points'])}.",
-    ]
+    short = ", ".join(result["too_few_points"])
+    lines += ["", f"{result['cases']} cases; fewer than {LEAST_POINTS} points, and no forecast, in some of {short}."]
     lines += [f"From all applications: {json.dumps(result['all_applications'])}"]
     return "\n".join(lines)
 

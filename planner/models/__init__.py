@@ -5,7 +5,7 @@ from planner.models.configurations import Configurations
 from planner.models.convergence.model import ConvergenceModel
 from planner.models.feeding import JPEG_VCPU_SECONDS, WAITING
 from planner.models.fitted import FittedModels, fit_convergence, fit_models
-from planner.models.loss_curve import LEAST_POINTS, Curve, CurveForecast, first_reached, forecast_curve
+from planner.models.loss_curve import LEAST_POINTS, Curve, first_reached, forecast_curve
 from planner.models.memory import MemoryModel
 from planner.models.sharded_memory.architecture import model_parameters
 from planner.models.sharded_memory.calibration import (
@@ -43,7 +43,6 @@ __all__ = [
     "Configurations",
     "ConvergenceModel",
     "Curve",
-    "CurveForecast",
     "FittedModels",
     "MachineStepTime",
     "MeasuredRows",

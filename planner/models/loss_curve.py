@@ -9,8 +9,8 @@ nothing is drawn. A plateau above the target has no such n, and its weight is th
 
 What was known without the curve is the prior: the plan, or, without one, that a run may be anywhere between its
 beginning and its end (Gott: P(N > x * n) = 1 / x); one run in ten never arrives. The curve multiplies it by how likely
-it makes each N, but knows nothing of what changes it: a learning rate that falls by ten makes a step that no law foresees.
-So a share of that likelihood is the same for all N. Intervals are stretched as far as left-out curves needed.
+it makes each N, but knows nothing of what changes it: a learning rate that falls by ten makes a step that no law
+foresees. So a share of that likelihood is the same for all N. Intervals are stretched as far as left-out curves needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _MOST_POINTS = 40  # log-spaced means: neighbours are noisy in the same way, and
 _SPAN = 50.0  # how far back, as a factor of the samples so far: the first steps of a training follow no law
 _FURTHEST = 1000.0  # times the samples so far; what takes longer is not reached
 _AHEAD = np.geomspace(1.0, _FURTHEST, 400)
-_NEVER = 0.1  # chance that a run never gets there, and that a plan is wrong altogether: assumed, no data tells
+_NEVER = 0.1  # chance that a run never gets there: assumed, the public curves are of runs that did
+_WRONG = 0.1  # chance that a plan says nothing of the run: assumed
 _FLOOR = 0.02  # of the range that the points span: nobody knows a curve better than that by a few of them
 
 _OFFSETS = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])  # c, over the samples so far
@@ -40,8 +41,8 @@ _TIMES = np.geomspace(0.03, 5.0, 16)  # t, over the samples so far
 class CurveBeliefs:
     """What curves of other jobs say of forecasts: printed by `benchmarks/loss_forecast.py`."""
 
-    elsewhere: float = 0.5  # share of the curve's likelihood that is the same for every number of samples
-    stretch_log: float = 0.0  # by how much both ends move, in logarithms
+    elsewhere: float = 0.1  # share of the curve's likelihood that is the same for every number of samples
+    stretch_log: float = 0.045  # by how much both ends move, in logarithms
 
 
 CURVE_BELIEFS = CurveBeliefs()
@@ -55,7 +56,7 @@ class CurveForecast:
     p50: float | None
     p95: float | None
     reached_probability: float
-    by_law: tuple[tuple[str, float], ...]  # how likely each kind of curve is, of those tried
+    alone_probability: float  # by the curve as it goes now, whatever was planned
 
 
 class Curve(NamedTuple):
@@ -78,7 +79,7 @@ def forecast_curve(
     """For a run that is not there yet, of at least LEAST_POINTS different samples; `planned` are the plan's."""
     now = float(curve.samples[-1])
     points = _log_spaced(curve)
-    chance, weight_of = _by_the_laws(points, now, target)
+    chance = _by_the_laws(points, now, target)
     mixed = _posterior(_before_the_curve(now, planned), chance, beliefs.elsewhere)
     low, middle, high = (_quantile(mixed, q) for q in (0.05, 0.5, 0.95))
     stretch = np.exp(beliefs.stretch_log)
@@ -87,7 +88,7 @@ def forecast_curve(
         p50=None if middle is None else now * middle,
         p95=None if high is None or high * stretch > _FURTHEST else now * high * stretch,
         reached_probability=float(mixed[-1]),
-        by_law=weight_of,
+        alone_probability=float(chance[-1]),
     )
 
 
@@ -109,7 +110,7 @@ def _log_spaced(curve: Curve) -> Curve:
     return Curve(*(column[::-1] for column in means))
 
 
-def _by_the_laws(points: Curve, now: float, target: float) -> tuple[Floats, tuple[tuple[str, float], ...]]:
+def _by_the_laws(points: Curve, now: float, target: float) -> Floats:
     """The chance to be at the target by each of `_AHEAD`, given that it was not by now."""
     seen = points.samples / now
     spread = max(float(np.ptp(points.loss)), 1e-12 * max(1.0, abs(float(points.loss[-1]))))
@@ -121,8 +122,7 @@ def _by_the_laws(points: Curve, now: float, target: float) -> tuple[Floats, tupl
     log_weight = usual + np.array([fit.log_likelihood for fit in fits])
     weight = np.exp(log_weight - np.logaddexp.reduce(log_weight))
     chance = np.maximum.accumulate(weight @ np.stack([fit.chance for fit in fits]))
-    given = (chance - chance[0]) / max(1 - chance[0], 1e-9)
-    return given, (("power", float(weight[:powers].sum())), ("exponential", float(weight[powers:].sum())))
+    return np.asarray((chance - chance[0]) / max(1 - chance[0], 1e-9))
 
 
 def _shapes(n: Floats) -> Floats:
@@ -137,7 +137,7 @@ class _Fit(NamedTuple):
 
 
 def _fitted(was: Floats, will: Floats, loss: Floats, aim: float) -> _Fit:
-    """Least squares of loss = a + b * shape. A loss that rises along a falling shape (b below 0) tells of no arrival."""
+    """Least squares of loss = a + b * shape. Where b is not above 0 the loss does not fall: no arrival."""
     centre = was.mean()
     centred = was - centre
     square = float(centred @ centred)
@@ -166,14 +166,15 @@ def _posterior(before: Floats, chance: Floats, elsewhere: float) -> Floats:
 
 
 def _before_the_curve(now: float, planned: Quantiles | None) -> Floats:
-    anywhere = (1 - _NEVER) * (1 - 1 / _AHEAD)
+    anywhere = 1 - 1 / _AHEAD
     if planned is None:
-        return np.asarray(anywhere)
+        return np.asarray((1 - _NEVER) * anywhere)
     distance = np.log(now * _AHEAD / planned.p50)
     side = np.where(distance > 0, np.log(planned.p95 / planned.p50), np.log(planned.p50 / planned.p05))
     chance = ndtr(distance * Z95 / np.maximum(side, 1e-6))
-    left = 1 - chance[0]  # a run beyond its plan: what is left of that counts as much as the chance that it is wrong
-    return np.asarray(((1 - _NEVER) * (chance - chance[0]) + _NEVER * anywhere) / ((1 - _NEVER) * left + _NEVER))
+    # The chance that it is as planned, but was not by now; that the plan is wrong altogether; and, last, never.
+    as_planned, wrong = (1 - _NEVER - _WRONG) * (chance - chance[0]), _WRONG * anywhere
+    return np.asarray((as_planned + wrong) / ((1 - _NEVER - _WRONG) * (1 - chance[0]) + _WRONG + _NEVER))
 
 
 def _quantile(chance: Floats, q: float) -> float | None:

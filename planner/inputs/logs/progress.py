@@ -46,7 +46,7 @@ def progress_of(
 
 
 def _elapsed(points: Sequence[Point]) -> float | None:
-    """From the first step on. Where the clock is not of the run, steps before the first log point took as the others."""
+    """From the first step on. Where the clock is not the run's, those before the first log point took as the others."""
     if not points:
         return None
     first, last = min(points, key=lambda p: p.seconds), max(points, key=lambda p: p.seconds)
