@@ -140,7 +140,7 @@ def import_command(
     from planner.units import counted
 
     opened = _Opened(job, catalog_file)
-    found = load_log(log, _columns(columns))
+    found = load_log(log, named_columns(columns))
     said = Said(instance_type, nodes, gpus_per_node, gpu_batch, accumulation_steps, precision)
     rows = [
         imported(run, said, found.source, catalog=opened.catalog, precision=opened.precision, file=str(log))
@@ -210,7 +210,7 @@ def _rows_numbered(texts: Sequence[str], count: int) -> set[int]:
     return chosen
 
 
-def _columns(texts: Sequence[str]) -> dict[str, str]:
+def named_columns(texts: Sequence[str]) -> dict[str, str]:
     from planner.errors import InputError
     from planner.inputs import MEANINGS
 

@@ -26,10 +26,11 @@ from planner.inputs.job.strategies import (
 )
 from planner.inputs.job.transformer import TransformerShape
 from planner.inputs.job.workload import OPTIMIZER_STATE_BYTES, InputPipeline, Optimizer, Origin, Workload
-from planner.inputs.logs.columns import MEANINGS, logged_runs, parse_csv
+from planner.inputs.logs.columns import MEANINGS, logged_progress, logged_runs, parse_csv
 from planner.inputs.logs.imported import Said, imported
 from planner.inputs.logs.logged_run import LoggedRun
-from planner.inputs.logs.trainer_state import is_trainer_state, trainer_state_run
+from planner.inputs.logs.progress import LoggedProgress
+from planner.inputs.logs.trainer_state import is_trainer_state, trainer_state_progress, trainer_state_run
 from planner.inputs.measured_job import software_ages, torch_version
 from planner.inputs.measured_noise import MeasuredNoise, measured_noise
 from planner.inputs.measurement_lines import with_run_last, without_rows
@@ -71,6 +72,7 @@ __all__ = [
     "JobFile",
     "Kind",
     "Listing",
+    "LoggedProgress",
     "LoggedRun",
     "Machine",
     "MeasuredNoise",
@@ -119,6 +121,7 @@ __all__ = [
     "job_notes",
     "job_values",
     "list_machines",
+    "logged_progress",
     "logged_runs",
     "measured_noise",
     "median",
@@ -140,6 +143,7 @@ __all__ = [
     "sort_listings",
     "strategy_text",
     "torch_version",
+    "trainer_state_progress",
     "trainer_state_run",
     "unusable",
     "with_command",

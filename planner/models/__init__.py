@@ -5,6 +5,7 @@ from planner.models.configurations import Configurations
 from planner.models.convergence.model import ConvergenceModel
 from planner.models.feeding import JPEG_VCPU_SECONDS, WAITING
 from planner.models.fitted import FittedModels, fit_convergence, fit_models
+from planner.models.loss_curve import LEAST_POINTS, Curve, first_reached, forecast_curve
 from planner.models.memory import MemoryModel
 from planner.models.sharded_memory.architecture import model_parameters
 from planner.models.sharded_memory.calibration import (
@@ -33,6 +34,7 @@ __all__ = [
     "GIB",
     "JOB_SD",
     "JPEG_VCPU_SECONDS",
+    "LEAST_POINTS",
     "RESIDUAL_SD",
     "TERMS",
     "TYPE_SD",
@@ -40,6 +42,7 @@ __all__ = [
     "WAITING",
     "Configurations",
     "ConvergenceModel",
+    "Curve",
     "FittedModels",
     "MachineStepTime",
     "MeasuredRows",
@@ -54,9 +57,11 @@ __all__ = [
     "Way",
     "allocated_interval",
     "check_strategy",
+    "first_reached",
     "fit_convergence",
     "fit_models",
     "fit_probability",
+    "forecast_curve",
     "hardware_features",
     "intervals_seconds",
     "job_strategy",

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.errors import InputError, ScavError, one_line
-from planner.inputs import ImportedFrom, LoggedRun, is_trainer_state, logged_runs, parse_csv, trainer_state_run
+from planner.inputs import (
+    ImportedFrom,
+    LoggedProgress,
+    LoggedRun,
+    is_trainer_state,
+    logged_progress,
+    logged_runs,
+    parse_csv,
+    trainer_state_progress,
+    trainer_state_run,
+)
 from planner.outside import store
 
 _MOST_FILES = 2000  # of one MLflow run: metrics and parameters
@@ -29,34 +39,66 @@ class Log(NamedTuple):
     source: ImportedFrom
 
 
+class Followed(NamedTuple):
+    """How far the run of a log got, and where it comes from."""
+
+    progress: LoggedProgress
+    source: ImportedFrom
+
+
 class _Content(NamedTuple):
-    """What was read: records with named columns, what the tool kept of the run's settings, and all of it as bytes."""
+    """What was read: records with named columns, what the tool kept of the run's settings, and all of it as bytes.
+
+    `metrics` are the records with the values that were logged, where `records` have no more than when they were.
+    """
 
     format: str
     records: Sequence[Mapping[str, Any]]
     settings: Mapping[str, Any]
     content: bytes
+    metrics: Sequence[Mapping[str, Any]] | None = None
+
+
+class _TrainerState(NamedTuple):
+    text: str
 
 
 def load_log(path: Path, columns: Mapping[str, str]) -> Log:
     """`columns`: what is meant -> the name of its column, where the user says so."""
     file = _log_in(path)
+    found = _read(file)
+    if isinstance(found, _TrainerState):
+        return Log([trainer_state_run(found.text, file=str(file))], _source_of(found, file))
+    runs = logged_runs(found.records, columns=columns, settings=found.settings, file=str(file))
+    return Log(runs, _source_of(found, file))
+
+
+def load_progress(path: Path, columns: Mapping[str, str]) -> Followed:
+    """Of the same logs, also of a run that goes on."""
+    file = _log_in(path)
+    found = _read(file)
+    if isinstance(found, _TrainerState):
+        return Followed(trainer_state_progress(found.text, file=str(file)), _source_of(found, file))
+    records = found.records if found.metrics is None else found.metrics
+    return Followed(logged_progress(records, columns=columns, file=str(file)), _source_of(found, file))
+
+
+def _read(file: Path) -> _Content | _TrainerState:
     if (file / "metrics").is_dir():
-        return _of_records(_mlflow(file), columns, file)
+        return _mlflow(file)
     if "tfevents" in file.name:
-        return _of_records(_with_library("tensorboard", _tensorboard, file), columns, file)
+        return _with_library("tensorboard", _tensorboard, file)
     if file.suffix == ".wandb":
-        return _of_records(_with_library("wandb", _wandb, file), columns, file)
+        return _with_library("wandb", _wandb, file)
     text = store.load_text(file)
     if file.suffix not in (".json", ".jsonl", ".ndjson"):
         records = parse_csv(text, file=str(file))
-        return _of_records(_Content(_kind_of_csv(records[0]), records, {}, text.encode()), columns, file)
+        return _Content(_kind_of_csv(records[0]), records, {}, text.encode())
     parsed = _json(text, file)
     if is_trainer_state(parsed):
-        run = trainer_state_run(text, file=str(file))
-        return Log([run], _source("Hugging Face trainer_state", file, text.encode()))
+        return _TrainerState(text)
     if isinstance(parsed, list) and all(isinstance(record, dict) for record in parsed):
-        return _of_records(_Content("W&B history", parsed, {}, text.encode()), columns, file)
+        return _Content("W&B history", parsed, {}, text.encode())
     raise InputError("is neither a trainer_state.json nor a list of logged records", file=str(file))
 
 
@@ -71,12 +113,11 @@ def _log_in(path: Path) -> Path:
     return found[0]
 
 
-def _of_records(content: _Content, columns: Mapping[str, str], file: Path) -> Log:
-    runs = logged_runs(content.records, columns=columns, settings=content.settings, file=str(file))
-    return Log(runs, _source(content.format, file, content.content))
-
-
-def _source(kind: str, file: Path, content: bytes) -> ImportedFrom:
+def _source_of(found: _Content | _TrainerState, file: Path) -> ImportedFrom:
+    if isinstance(found, _TrainerState):
+        kind, content = "Hugging Face trainer_state", found.text.encode()
+    else:
+        kind, content = found.format, found.content
     return ImportedFrom(format=kind, file=one_line(file.name), sha256=hashlib.sha256(content).hexdigest())
 
 
@@ -101,19 +142,21 @@ def _json(text: str, file: Path) -> object:
 def _mlflow(folder: Path) -> _Content:
     """A run of its file store: a file for every parameter, and for every metric, of lines `milliseconds value step`."""
     contents = {path: store.load_bytes(path) for path in _files(folder / "metrics")}
-    records = []
+    records, metrics = [], []
     for path, content in contents.items():
+        name = path.relative_to(folder / "metrics").as_posix()
         for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
             words = line.split()
             if len(words) < 3:
                 raise InputError("is no line of a metric: milliseconds value step", file=str(path), line=number)
             records.append({"timestamp": words[0], "step": words[2]})
+            metrics.append({**records[-1], name: words[1]})
     if not records:
         raise InputError("holds no metrics", file=str(folder))
     parameters = {
         path.name: store.load_bytes(path).decode("utf-8", errors="replace") for path in _files(folder / "params")
     }
-    return _Content("MLflow", records, parameters, b"".join(contents.values()))
+    return _Content("MLflow", records, parameters, b"".join(contents.values()), metrics)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -149,15 +192,18 @@ def _with_library(name: str, read: Callable[[Path], _Content], file: Path) -> _C
 def _tensorboard(file: Path) -> _Content:
     """Every scalar with its step and time. Hugging Face's callback also writes its arguments, as text."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util.tensor_util import make_ndarray
 
-    records, settings = [], {}
+    records, metrics, settings = [], [], {}
     for event in EventFileLoader(str(file)).Load():
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "scalars":
                 records.append({"step": event.step, "wall_time": event.wall_time})
+                metrics.append({**records[-1], value.tag: float(make_ndarray(value.tensor))})
             elif value.tag == "args/text_summary":
                 settings = json.loads(value.tensor.string_val[0])
-    return _Content("TensorBoard", records, settings if isinstance(settings, dict) else {}, file.read_bytes())
+    settings = settings if isinstance(settings, dict) else {}
+    return _Content("TensorBoard", records, settings, file.read_bytes(), metrics)
 
 
 def _wandb(file: Path) -> _Content:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import stat
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,12 +41,13 @@ from planner.inputs import (
     with_run_last,
 )
 from planner.outside import assets
-from planner.plan import Plan, parse_plan
+from planner.plan import Outcome, Plan, parse_outcomes, parse_plan
 
 JOB_FILE = "scav.yaml"
 SPOT_HISTORY_FOLDER = "spot-history"  # beside the job
 PLAN_FILE = "scav.plan.json"
 MEASUREMENTS_FILE = "measurements.jsonl"
+OUTCOMES_FILE = "outcomes.jsonl"  # the ledger of finished jobs
 WRITING = ".scav-writing"  # in a workspace: the files that are not in their places yet
 MOST_BYTES = 64 << 20  # of any file that is read; the largest real ones have a few MiB
 _MOST_COMPRESSED_BYTES = 8 << 20
@@ -134,6 +136,24 @@ def load_history(folder: Path | None, *, but: Path) -> tuple[list[tuple[Measurem
     texts = [load_text(path) for path in found]
     rows = [parse_measurements(text, file=str(path)).rows for path, text in zip(found, texts, strict=True)]
     return rows, sha256("".join(texts)) if texts else None
+
+
+def data_folder() -> Path:
+    """What scav keeps between jobs, where the platform keeps data of programs."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "scav"
+    named = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "share") / "scav"
+
+
+def load_outcomes(path: Path) -> list[Outcome]:
+    """Of the ledger; no file is no finished jobs."""
+    return parse_outcomes(load_text(path), file=str(path)) if exists(path) else []
+
+
+def append_outcome(path: Path, outcome: Outcome) -> None:
+    with readable_errors(path), made_or_removed(path.parent):
+        append_line(path, outcome.model_dump_json())
 
 
 def load_trace(file: Path) -> Trace:

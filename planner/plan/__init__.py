@@ -1,5 +1,9 @@
 """The decision written down, reviewed, and checked against what Terraform would do."""
 
+from planner.plan.actuals.comparison import compare
+from planner.plan.actuals.ledger import Outcome, coverage, is_known, outcome, parse_outcomes
+from planner.plan.actuals.run import MetricTarget, ObservedRun, metric_curve, parse_metric_target
+from planner.plan.actuals.text import actuals_markdown, actuals_text
 from planner.plan.build import make_plan
 from planner.plan.check.comparison import Comparison, Difference, Unasked, compare_values, difference
 from planner.plan.check.files import decided_elsewhere, is_read_by_terraform, unknown_files
@@ -47,19 +51,26 @@ __all__ = [
     "Forecast",
     "ForecastRequest",
     "MemoryQuestion",
+    "MetricTarget",
     "Named",
     "NodeLife",
+    "ObservedRun",
+    "Outcome",
     "Plan",
     "PriceComparison",
     "RunState",
     "Running",
     "Seen",
     "Unasked",
+    "actuals_markdown",
+    "actuals_text",
+    "compare",
     "compare_prices",
     "compare_terraform_plan",
     "compare_values",
     "compared",
     "cost_markdown",
+    "coverage",
     "deadline_policy",
     "decided_elsewhere",
     "declared_resources",
@@ -75,16 +86,21 @@ __all__ = [
     "format_memory",
     "format_plan",
     "hours_cell",
+    "is_known",
     "is_read_by_terraform",
     "make_deepvm_plan",
     "make_plan",
     "memory_reports",
     "memory_table",
     "memory_text",
+    "metric_curve",
     "mix_text",
     "on_demand_case",
+    "outcome",
     "page_text",
     "parse_manifest",
+    "parse_metric_target",
+    "parse_outcomes",
     "parse_plan",
     "parse_policy",
     "plan_page",

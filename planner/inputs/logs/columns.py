@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.inputs.logs.logged_run import WARM_UP_STEPS, LoggedRun, Point, StepTime, step_time, summarized
+from planner.inputs.logs.progress import LoggedProgress, progress_of
 
 Record = Mapping[str, Any]
 Columns = Mapping[str, str]  # what is meant -> the name of its column, as far as the user says
@@ -66,6 +67,28 @@ def logged_runs(
     for record in records:
         groups.setdefault(tuple(_text(record, by_meaning, name) for name in _grouping(by_meaning)), []).append(record)
     return [_logged_run(group, by_meaning, settings or {}, file) for group in groups.values()]
+
+
+def logged_progress(records: Sequence[Record], *, columns: Columns, file: str) -> LoggedProgress:
+    """All of them as one run, with every value that has a step."""
+    by_meaning = _columns(records, columns, file)
+    if "step" not in by_meaning:
+        raise InputError("no column says the step of its rows: name it with --column step=NAME", file=file)
+    step, time = by_meaning["step"], by_meaning.get("time")
+    known = {*by_meaning.values()}
+    points, values = [], []
+    for record in records:
+        if (at := _number(record.get(step))) is None:
+            continue
+        if time is not None and (seconds := _time(record.get(time))) is not None:
+            points.append(Point(at, seconds))
+        values += [
+            (name, at, number)
+            for name, value in record.items()
+            if name not in known and (number := _number(value)) is not None
+        ]
+    last = [number for record in records if (number := _number(record.get(step))) is not None]
+    return progress_of(last, points, values, file=file)
 
 
 def _columns(records: Sequence[Record], said: Columns, file: str) -> dict[str, str]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.errors import InputError
 from planner.inputs.logs.logged_run import LoggedRun, StepTime
+from planner.inputs.logs.progress import LoggedProgress, progress_of
 
 LEAST_STEPS = 200  # of which the first, with all that is made ready before it, are a small part
 
@@ -40,6 +42,22 @@ def trainer_state_run(text: str, *, file: str) -> LoggedRun:
         gpu_batch=int(batch) if (batch := _number(state, "train_batch_size")) else None,
         global_batch=_global_batch(summary),
     )
+
+
+def trainer_state_progress(text: str, *, file: str) -> LoggedProgress:
+    """Also of a checkpoint's state, which has no times: what was logged, and how far it got."""
+    state: dict[str, Any] = json.loads(text)
+    history = [entry for entry in state["log_history"] if isinstance(entry, dict)]
+    values = [
+        (name, step, float(value))
+        for entry in history
+        if (step := _number(entry, "step")) and not _number(entry, "train_runtime")
+        for name, value in entry.items()
+        if name not in ("step", "epoch") and isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    steps = [step for step in (_number(state, "global_step"), *(at for _, at, _ in values)) if step]
+    seconds = sum(_number(entry, "train_runtime") or 0.0 for entry in history)
+    return replace(progress_of(steps, [], values, file=file), seconds=seconds or None, ended=seconds > 0)
 
 
 def _global_batch(summary: Mapping[str, Any]) -> float | None:
