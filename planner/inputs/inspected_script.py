@@ -11,7 +11,7 @@ from planner.contract import Contract
 from planner.inputs.catalog.tables import Precision
 from planner.inputs.job.draft import KnownValue
 from planner.inputs.job.fields import LARGEST_BATCH
-from planner.inputs.job.workload import Optimizer
+from planner.inputs.job.workload import Optimizer, Origin
 from planner.units import counted, written_bytes, written_flop
 
 _Count = Annotated[int, Field(ge=0, le=10**18)]
@@ -69,6 +69,11 @@ class InspectedScript(Contract):
         """Autocast on a processor leaves other operators in full precision than on a GPU."""
         return self.device == "cpu" and self.precision in ("bf16", "fp16")
 
+    @property
+    def ran_at_full_width_on_a_processor(self) -> bool:
+        """Many scripts take half precision only where there is a GPU."""
+        return self.device == "cpu" and self.precision in ("fp32", "tf32")
+
 
 def job_values(found: InspectedScript, *, asked_batch: bool = False) -> list[KnownValue]:
     """The keys of `workload` that were found. `asked_batch`: to inspect it with, which says nothing of the training."""
@@ -86,8 +91,10 @@ def job_notes(found: InspectedScript) -> list[str]:
         notes.append(f"Beside what is trained there are {found.frozen_parameters:,} frozen parameters.")
     if found.samples_per_step is not None:
         notes.append(f"The script takes {counted(found.samples_per_step, 'sample')} per optimizer step of one process.")
-    if found.device == "cpu":
-        notes.append("It ran on a processor: a script that takes another precision on a GPU keeps other activations.")
+    if found.ran_at_full_width_on_a_processor:
+        notes.append(
+            f"{found.precision} was seen on a processor: say bf16 or fp16 if the script trains with that on a GPU."
+        )
     return notes
 
 
@@ -130,7 +137,10 @@ def _batches(own: int) -> KnownValue:
 
 def _choices(found: InspectedScript) -> Iterator[KnownValue]:
     if found.precision is not None:
-        yield KnownValue(key="precision", text=found.precision, origin="measured", how="of most of the flops")
+        doubted = found.ran_at_full_width_on_a_processor
+        how = "of most of the flops, on a processor; a GPU's may be narrower" if doubted else "of most of the flops"
+        origin: Origin = "derived" if doubted else "measured"
+        yield KnownValue(key="precision", text=found.precision, origin=origin, how=how)
     if (optimizer := found.optimizer_in_job_file) is not None:
         yield KnownValue(key="optimizer", text=optimizer, origin="measured", how=f"{found.optimizer}")
 

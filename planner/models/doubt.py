@@ -7,9 +7,10 @@ Everything is predicted as it would be, had the job file said so: measurements k
 probed does not care for flops; one that was not is as fast beside the probed ones as its data sheet says, whatever the
 flops are. A batch that would not fit any more is taken in more micro-steps.
 
-Flops and activations are doubted, because times and memory rest on them and people get them wrong by factors. Counts
-of parameters and of samples are known to whoever writes them down; what a wrong one does to links and memory is less
-than what those models miss themselves.
+Flops and activations are doubted, because times and memory rest on them and people get them wrong by factors. Full
+precision is doubted where a processor showed it: the same script may train at half the width on a GPU. Counts of
+parameters and of samples are known to whoever writes them down; what a wrong one does to links and memory is less than
+what those models miss themselves.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from planner.columns import Floats, Prediction
-from planner.inputs import Measurement, Origin, Workload
+from planner.inputs import Catalog, Measurement, Origin, Precision, Workload
 from planner.models.configurations import Configurations
 from planner.models.memory import MemoryModel
 from planner.models.step_time.model import StepTimeModel
 
-DoubtedKey = Literal["flops_per_sample", "activation_bytes_per_sample"]
+DoubtedKey = Literal["flops_per_sample", "activation_bytes_per_sample", "precision"]
 ACTIVATIONS: DoubtedKey = "activation_bytes_per_sample"
+PRECISION: DoubtedKey = "precision"  # in bits, so that it can be less or more like the others
+FULL_WIDTH_BITS = 32.0
 KEYS: tuple[DoubtedKey, ...] = get_args(DoubtedKey)
 
 
@@ -54,6 +57,8 @@ FACTORS: dict[DoubtedKey, dict[Origin, Wrong]] = {
         "derived": Wrong(UNFUSED, 1.5),
         "given": Wrong(UNFUSED, 2.0),
     },
+    # Who writes it down knows it. What ran without a GPU may take half the width where there is one.
+    "precision": {"measured": Wrong(1.0, 1.0), "derived": Wrong(2.0, 1.0), "given": Wrong(1.0, 1.0)},
 }
 
 
@@ -70,6 +75,7 @@ class Dependence:
     """An input, and what a wrong one would make of the step: so many times the seconds; None where nothing fits."""
 
     key: DoubtedKey
+    value: float
     origin: Origin
     factor: float
     step_factor: float | None
@@ -82,6 +88,7 @@ class DoubtedSteps:
         """Steps as fitted to these measurements, which also say what fits, whatever the job file says."""
         self.steps = steps
         self.measurements = measurements
+        self._half = _half_precision(steps.catalog)
         self._as_if: dict[tuple[DoubtedKey, float], _AsIf] = {}
 
     def predict(self, configurations: Configurations) -> Prediction:
@@ -101,18 +108,21 @@ class DoubtedSteps:
 
     def _dependences(self, one: Configurations, key: DoubtedKey) -> list[Dependence]:
         """Of one configuration on one input, more of it first."""
-        origin = _origin(self.steps.workload, key)
+        workload = self.steps.workload
+        origin, value = _origin(workload, key), _value(workload, key)
         now = self.steps.median_seconds(one)
         each = []
         for factor in self._ends(key):
             ratio: float | None = float((self._seconds_if(one, now, key, factor) / now)[0])
             if key == ACTIVATIONS and self._models_if(key, factor).memory.largest(one)[0] < 1:
                 ratio = None
-            each.append(Dependence(key=key, origin=origin, factor=factor, step_factor=ratio))
+            each.append(Dependence(key=key, value=value, origin=origin, factor=factor, step_factor=ratio))
         return each
 
     def _ends(self, key: DoubtedKey) -> tuple[float, ...]:
         """The most and the least that the input may be, in units of what was said; nothing where it was measured."""
+        if key == PRECISION and (_value(self.steps.workload, key) < FULL_WIDTH_BITS or self._half is None):
+            return ()
         wrong = FACTORS[key][_origin(self.steps.workload, key)]
         return (wrong.more, 1 / wrong.less) if max(wrong) > 1.0 else ()
 
@@ -129,16 +139,35 @@ class DoubtedSteps:
 
     def _models_if(self, key: DoubtedKey, factor: float) -> _AsIf:
         if (key, factor) not in self._as_if:
-            workload = self.steps.workload
-            other = workload.model_copy(update={key: getattr(workload, key) * factor})
+            other = self._workload_if(key, factor)
             memory = MemoryModel(other, self.steps.catalog).fit(self.measurements)
             self._as_if[key, factor] = _AsIf(self.steps.as_if(other), memory)
         return self._as_if[key, factor]
+
+    def _workload_if(self, key: DoubtedKey, factor: float) -> Workload:
+        """The job file's, had it said so many times as much. Half the width halves what is kept, too."""
+        workload = self.steps.workload
+        if key != PRECISION:
+            return workload.model_copy(update={key: getattr(workload, key) * factor})
+        kept = workload.activation_bytes_per_sample * factor
+        return workload if factor == 1.0 else workload.model_copy(update={key: self._half, ACTIVATIONS: kept})
 
 
 def _origin(workload: Workload, key: DoubtedKey) -> Origin:
     origin: Origin = getattr(workload.origins, key)
     return origin
+
+
+def _value(workload: Workload, key: DoubtedKey) -> float:
+    if key == PRECISION:
+        return FULL_WIDTH_BITS if workload.precision in ("fp32", "tf32") else FULL_WIDTH_BITS / 2
+    return float(getattr(workload, key))
+
+
+def _half_precision(catalog: Catalog) -> Precision | None:
+    """One that every GPU has units for."""
+    halves: tuple[Precision, ...] = ("fp16", "bf16")
+    return next((half for half in halves if all(gpu.peak_flops_per_second(half) for gpu in catalog.gpus)), None)
 
 
 def _strength(dependence: Dependence) -> tuple[bool, float]:

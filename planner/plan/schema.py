@@ -220,7 +220,7 @@ class DoubtedInput(Contract):
     """The value of the job file that the estimate depends on most, among those that nobody measured."""
 
     key: str = Field(description="of `workload`")
-    value: PositiveFloat
+    value: PositiveFloat = Field(description="of `precision`: its bits")
     origin: Origin
     factor: PositiveFloat = Field(description="nine in ten such values are off by less than this factor")
     hours_factor: PositiveFloat | None = Field(description="on the p50 hours, were it off by that; null: nothing fits")

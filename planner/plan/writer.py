@@ -291,7 +291,7 @@ class PlanWriter:
             return None
         return schema.DoubtedInput(
             key=found.key,
-            value=getattr(self.job.workload, found.key),
+            value=found.value,
             origin=found.origin,
             factor=found.factor,
             hours_factor=hours_factor,

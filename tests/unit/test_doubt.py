@@ -90,6 +90,15 @@ class TestByHand:
         assert above == pytest.approx(math.log((9 * 6 + 4) / 40) ** 2)
         assert sides(models_of(**BY_HAND, origins=origins("measured")), on_one(9)) == (0, 0)
 
+    def test_full_precision_that_a_processor_showed_may_be_half_of_it_on_a_gpu(self) -> None:
+        # 45 GFLOP take 10 ms of a sample at a tenth of the flops, 1 ms at half the width, and its traffic 2 ms then.
+        measured = {**BY_HAND, "precision": "fp32", "origins": {**origins("measured"), "precision": "derived"}}
+        above, below = sides(models_of(**measured), on_one(9))
+        assert above == 0
+        assert below == pytest.approx(math.log((9 * 10 + 4) / (9 * 2 + 4)) ** 2)
+        assert sides(models_of(**{**measured, "precision": "bf16"}), on_one(9)) == (0, 0)
+        assert sides(models_of(**{**measured, "origins": origins("measured")}), on_one(9)) == (0, 0)
+
     def test_the_model_s_own_doubt_is_as_before(self) -> None:
         plain = models_of(**BY_HAND).step_time.predict(on_one(9)).rows()[0]
         variance = COLD_START.covariance[0, 0] * 0.9**2 + COLD_START.covariance[1, 1] * 0.1**2 + RESIDUAL_SD**2
@@ -133,7 +142,7 @@ class TestMeasurements:
 
 @settings(max_examples=40)
 @given(
-    st.sampled_from(sorted(FACTORS)),
+    st.sampled_from(sorted(set(FACTORS) - {"precision"})),
     st.floats(-1, 1),
     st.integers(1, 300),
     st.sampled_from(["given", "derived"]),
@@ -178,7 +187,9 @@ class TestStrongest:
 
     def test_one_that_may_not_fit_at_all_comes_first(self) -> None:
         found = models_of(**{**BY_HAND, "activation_bytes_per_sample": "8GB"}).doubted_steps.strongest(on_one(1))
-        assert found == Dependence(key="activation_bytes_per_sample", origin="given", factor=2.0, step_factor=None)
+        assert found == Dependence(
+            key="activation_bytes_per_sample", value=8e9, origin="given", factor=2.0, step_factor=None
+        )
 
 
 @pytest.mark.parametrize(
@@ -189,6 +200,10 @@ class TestStrongest:
         ({"factor": 1.5, "origin": "derived"}, "2.1x the hours; `scav inspect` on a GPU measures it"),
         ({"key": "flops_per_sample", "origin": "derived"}, "x the hours; `scav inspect` measures it"),
         ({"hours_factor": None}, "twice as much would not fit a GPU"),
+        (
+            {"key": "precision", "value": 32.0, "origin": "derived", "factor": 0.5, "hours_factor": 0.234},
+            "full precision, seen without a GPU: half precision would be 0.23x the hours; say `precision`",
+        ),
         ({"key": "flops_per_sample", "value": 24.6e9}, "flops 24.6 GFLOP per sample, given: twice"),
     ],
 )

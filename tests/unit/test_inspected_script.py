@@ -53,9 +53,24 @@ def test_every_key_that_was_found_is_in_the_job_file_with_its_origin() -> None:
     assert (workload.input.kind, workload.input.bytes_per_sample, workload.input.source) == ("other", 115_000, None)
     assert job.run.command == ("train.py", "{gpu_batch}")
     origins = workload.origins.model_dump(exclude_unset=True)
-    assert origins.pop("global_batch") == "derived"
+    assert (origins.pop("global_batch"), origins.pop("precision")) == ("derived", "derived")
     assert set(origins.values()) == {"measured"}
-    assert len(origins) == 9
+    assert len(origins) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "origin"),
+    [
+        ({}, "derived"),  # fp32 on a processor, which says nothing of a GPU
+        ({"precision": "tf32"}, "derived"),
+        ({"precision": "bf16"}, "measured"),
+        ({"device": "Tesla T4"}, "measured"),
+    ],
+)
+def test_full_precision_on_a_processor_may_be_half_of_it_on_a_gpu(changes: dict[str, Any], origin: str) -> None:
+    script = found(**changes)
+    assert parse_job(draft(script), file="x").job.workload.origins.precision == origin
+    assert any("say bf16 or fp16 if" in note for note in job_notes(script)) is (origin == "derived")
 
 
 @pytest.mark.parametrize(
