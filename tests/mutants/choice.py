@@ -163,10 +163,10 @@ def record(
     """Every fast test file alone, unless neither it nor anything it could use has changed since."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [file for name in FOLDERS for file in sorted((REPOSITORY / name).glob("test_*.py"))]
-    sources = _digest(sorted((REPOSITORY / "planner").rglob("*.py")))
+    sources = digest(sorted((REPOSITORY / "planner").rglob("*.py")))
 
     def recording(file: Path) -> Recording:
-        result = folder / f"{file.stem}-{_digest([file])[:12]}-{sources[:12]}.json"
+        result = folder / f"{file.stem}-{digest([file])[:12]}-{sources[:12]}.json"
         if not result.exists():
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "record"]
             command += ["-m", "not slow", "--hypothesis-seed=0", str(file.relative_to(REPOSITORY))]
@@ -195,5 +195,5 @@ def _shown(failed: Sequence[str]) -> list[str]:
     return [f"({len(failed)} skipped or failed: {', '.join(failed[:3])})"] if failed else []
 
 
-def _digest(files: Sequence[Path]) -> str:
+def digest(files: Sequence[Path]) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
