@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from probes import adapters
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 from probes.cluster import Place, this_place
 from probes.ending import end
 from probes.session import ProbeFinished, begin, most_steps
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
     session = begin(settings, place, started)
-    adapters.install(_asked(settings, session.adapted.append))
+    adapters.install(_requested_run(settings, session.adapted.append))
     try:
         run_as_main(arguments)
     except ProbeFinished:
@@ -58,9 +58,9 @@ def run_as_main(arguments: list[str]) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-def _asked(settings: Settings, tell: Callable[[str], object]) -> Asked:
+def _requested_run(settings: Settings, tell: Callable[[str], object]) -> RequestedRun:
     by_command = settings.batch_is_in_command
-    return Asked(
+    return RequestedRun(
         gpu_batch=None if by_command else settings.gpu_batch,
         accumulation_steps=None if by_command else settings.accumulation_steps,
         probe_steps=most_steps(settings),

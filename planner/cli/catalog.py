@@ -307,12 +307,12 @@ def _console() -> Console:
     """As wide as the terminal; elsewhere of a fixed width, so that the output is the same everywhere."""
     from rich.console import Console
 
-    class Output(Console):
+    class PlainConsole(Console):
         def on_broken_pipe(self) -> None:
             raise  # rich would end scav with an error; scav knows that it is none
 
-    console = Output(highlight=False, markup=False)
-    return console if console.is_terminal else Output(highlight=False, markup=False, width=PIPE_WIDTH)
+    console = PlainConsole(highlight=False, markup=False)
+    return console if console.is_terminal else PlainConsole(highlight=False, markup=False, width=PIPE_WIDTH)
 
 
 def _number(value: float | None, decimals: int) -> str:

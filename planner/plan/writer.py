@@ -151,10 +151,10 @@ class PlanWriter:
             vcpu_quota=self._vcpu_quota(),
         )
 
-    def _vcpu_quota(self) -> schema.VcpuQuota:
+    def _vcpu_quota(self) -> schema.NeededQuota:
         """Falling back, every node may be on demand for a while."""
         row, vcpu = self.candidate, self.instance_type.vcpu
-        return schema.VcpuQuota(
+        return schema.NeededQuota(
             family=self.instance_type.quota_class.upper(),
             on_demand=(row.nodes if row.falls_back else row.on_demand_count) * vcpu,
             spot=(row.nodes - row.on_demand_count) * vcpu,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,6 +166,11 @@ def test_a_room_exports_only_what_another_room_uses(room):
 @pytest.mark.parametrize("path", core_files(), ids=names(core_files()))
 def test_core_has_no_clock_network_environment_or_files(path):
     assert list(impurities(parsed(path))) == []
+
+
+def test_no_two_classes_share_a_name():
+    found = Counter(node.name for path in SOURCES for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in found.items() if count > 1] == []
 
 
 def test_probes_never_import_the_planner():

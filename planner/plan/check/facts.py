@@ -179,9 +179,9 @@ def _settings_in(user_data: object) -> Json | None:
 
 
 def _override(item: Json) -> str:
-    kind = str(item.get("instance_type") or "any type by its attributes")
+    instance_type = str(item.get("instance_type") or "any type by its attributes")
     weight = item.get("weighted_capacity")
-    return f"{kind} (counts as {weight})" if weight else kind
+    return f"{instance_type} (counts as {weight})" if weight else instance_type
 
 
 def _volumes(template: Json) -> Iterator[str]:
