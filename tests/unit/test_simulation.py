@@ -20,8 +20,8 @@ from planner.spot.rates.process import AGES, SpotProcess
 from planner.spot.runs.work import SURVIVING_SHARE
 from planner.spot.simulation.capacity import Recorded
 from planner.spot.simulation.case import Case
+from planner.spot.simulation.case_runs import CaseRuns, Seeds, decided_runs, simulate_case, with_policy
 from planner.spot.simulation.policies import compare
-from planner.spot.simulation.runs import CaseRuns, Seeds, decided_runs, simulate_case, with_policy
 
 KNOWN = replace(POOLED, log_sd=0.0)
 NEVER_LOST, SAVE_HOURS = KNOWN.scaled(loss=0.0), 30 / 3600

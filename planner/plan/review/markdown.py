@@ -8,7 +8,7 @@ from planner.contract import Interval
 from planner.plan.review import decision
 from planner.plan.review.cost import Cost, amount, moved_prices, review_cost
 from planner.plan.review.escaping import Markup, escaped, literal, paragraph
-from planner.plan.review.strategy_text import strategy_entries
+from planner.plan.review.strategy_entries import strategy_entries
 from planner.plan.schema import Limit, Plan
 from planner.units import format_hours, format_probability, format_usd
 

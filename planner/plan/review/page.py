@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from planner.errors import printable
 from planner.plan.review import decision
 from planner.plan.review.cost import Cost, amount, moved_prices
-from planner.plan.review.strategy_text import strategy_entries
+from planner.plan.review.strategy_entries import strategy_entries
 from planner.plan.schema import Plan
 from planner.units import format_usd
 
