@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.inputs import warn
-from planner.cli.options import catalog_option, json_option
+from planner.cli.options import PRECISIONS, catalog_option, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def command() -> None:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8"]),
+    type=PRECISIONS,
     default="bf16",
     show_default=True,
     help="Arithmetic that TFLOPS are counted in.",

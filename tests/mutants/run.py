@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from changes import Change, changes, mutated, normal
-from choice import TestMap, digest, record, unignored_signals
+from choice import Stage, digest, record, unignored_signals
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.md")
@@ -125,14 +125,13 @@ class Trees:
         return Path(self.own.tree)
 
 
-def judge(change: Change, tests: TestMap, trees: Trees) -> Verdict:
-    tree = trees.mine()
+def judge(change: Change, stages: Sequence[Stage], tree: Path) -> Verdict:
     file = tree / change.file
     before = file.read_text(encoding="utf-8")
     file.write_text(mutated(before, change), encoding="utf-8")
     try:
         spent = 0.0
-        for how, usual_seconds in tests.stages(change):
+        for how, usual_seconds in stages:
             code, seconds = _run(usual_seconds, tree)
             spent += seconds
             if code == -signal.SIGPROF:
@@ -183,14 +182,19 @@ def judged(chosen: Sequence[Change], folder: Path, workers: int) -> Iterator[Ver
 
 
 def _judged_now(chosen: Sequence[Change], folder: Path, workers: int) -> Iterator[Verdict]:
+    """A quick look at all of them first: it notices most, and what is known early can be mended early."""
     if not chosen:
         return
-    with tempfile.TemporaryDirectory(dir=folder) as copies:
+    with tempfile.TemporaryDirectory(dir=folder) as copies, concurrent.futures.ThreadPoolExecutor(workers) as pool:
         trees = Trees(Path(copies))
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            tests = record(folder / "recorded", pool, lambda: trees.mine(), environment)
-            for done in concurrent.futures.as_completed([pool.submit(judge, each, tests, trees) for each in chosen]):
-                yield done.result()
+        tests = record(folder / "recorded", pool, trees.mine, environment)
+        left = []
+        for verdict in pool.map(lambda each: judge(each, tests.quick_look(each), trees.mine()), chosen):
+            if verdict.how in NOTICED:
+                yield verdict
+            else:
+                left.append(verdict.change)
+        yield from pool.map(lambda each: judge(each, tests.closer_look(each), trees.mine()), left)
 
 
 def report(verdicts: Sequence[Verdict], known: dict[str, str], seed: int) -> Iterator[str]:
