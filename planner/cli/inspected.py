@@ -71,7 +71,8 @@ def _facts(found: InspectedScript) -> Iterator[tuple[str, list[str | None]]]:
     in_job_file = found.optimizer_in_job_file
     named = f"{in_job_file} in the job file" if in_job_file else "the job file has no name for it"
     yield "Optimizer", [one_line(found.optimizer), named] if found.optimizer else []
-    yield "Precision", [found.precision]
+    doubted = found.ran_at_full_width_on_a_processor
+    yield "Precision", [found.precision, "on a GPU it may be half of that" if doubted else None]
     yield "Data set", [samples(found.dataset_samples)]
     micro = found.accumulation_steps
     yield (
