@@ -172,7 +172,10 @@ def test_mistakes_are_one_line_before_anything_runs(run_scav: Scav, tmp_path: Pa
         assert not (tmp_path / "scav.yaml").exists()
         return result.stderr.splitlines()[-1]
 
-    assert "no such script" in last_line("inspect", "--", "missing.py")
+    assert last_line("inspect", "--", "missing.py").endswith("no such script")
+    assert "leave out python3 and its options" in last_line("inspect", "--", "python3", "train.py")
+    assert "leave out torchrun" in last_line("inspect", "--", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert "of a module make one" in last_line("inspect", "--", "-m", "package.train")
     assert "{batch} is no placeholder" in last_line("inspect", "--", "train.py", "{batch}")
     assert "--gpu-batch 8" in last_line("inspect", "--", "train.py", "{gpu_batch}")
     assert "'soon' is not a duration" in last_line("inspect", "--max-duration", "soon", "--", "train.py")

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -27,6 +28,7 @@ from planner.outside.runners.shared_with_probes import Settings, Strategy, hold_
 from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
+_LAUNCHER = re.compile(r"python[0-9.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|poetry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class Script:
             raise InputError(fault)
         found = shutil.which(self.command[0]) if self.writes_steps else None
         if found is None and not (self.folder / self.command[0]).is_file():
-            raise InputError("no such script", file=str(self.folder / self.command[0]))
+            raise InputError(_no_script(self.command[0]), file=str(self.folder / self.command[0]))
         return self
 
     def arguments(self, probe: Probe, reference_batch: int) -> list[str]:
@@ -58,6 +60,15 @@ class Script:
             lr_scale=probe.global_batch / reference_batch,
             strategy=probe.strategy,
         )
+
+
+def _no_script(word: str) -> str:
+    """What to write instead of a line that works in a shell."""
+    if word == "-m":
+        return "no such script; of a module make one: a file with `from package.train import main` and `main()`"
+    if _LAUNCHER.fullmatch(word):
+        return f"no such script; scav starts scripts itself, so leave out {word} and its options: -- train.py --lr 0.1"
+    return "no such script"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
