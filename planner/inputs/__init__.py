@@ -35,6 +35,8 @@ from planner.inputs.measured_job import software_ages, torch_version
 from planner.inputs.measured_noise import MeasuredNoise, measured_noise
 from planner.inputs.measurement_lines import with_run_last, without_rows
 from planner.inputs.measurements import (
+    HERE_ONLY,
+    LOCAL,
     GradientNoise,
     ImportedFrom,
     Measurement,
@@ -46,12 +48,13 @@ from planner.inputs.measurements import (
 )
 from planner.inputs.observations import Kind, Observation, Observed, parse_observations
 from planner.inputs.plan_inputs import Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
-from planner.inputs.runs import LOCAL, Ran, are_older, digest_of
+from planner.inputs.runs import Ran, are_older, digest_of
 from planner.inputs.strategy_text import parse_strategy, strategy_text
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
 __all__ = [
     "ADVISOR_URL",
+    "HERE_ONLY",
     "LARGEST_BATCH",
     "LOCAL",
     "MEANINGS",
