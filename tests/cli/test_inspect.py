@@ -14,7 +14,7 @@ from click.testing import Result
 
 from planner.inputs.job.parse import parse_job
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
@@ -100,6 +100,22 @@ def test_a_failing_script_shows_its_own_error(run_scav: Scav) -> None:
         "ddp.py: error: the following arguments are required: --batch-size",
         "Error: inspecting: the script failed with exit code 1",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "meaning"),
+    [
+        ("import torch; torch.zeros(1).cuda()", "it wants a GPU, and this machine has none"),
+        ("from .model import Net", "a script is no part of a package"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_a_failure_means_is_said(run_scav: Scav, tmp_path: Path, script: str, meaning: str) -> None:
+    (tmp_path / "train.py").write_text(script + "\n")
+    result = run_scav("inspect", "--", "train.py")
+    assert result.exit_code == 1
+    assert f"the script failed with exit code 1: {meaning}" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
