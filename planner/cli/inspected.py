@@ -34,13 +34,14 @@ def found_in(
 def inspection_lines(found: InspectedScript) -> Iterator[str]:
     """One fact a line, then what is missing."""
     from planner.errors import one_line
+    from planner.inputs import not_found
 
     for heading, facts in _facts(found):
         said = [fact for fact in facts if fact is not None]
         if said:
             yield f"{heading:<12} {' · '.join(said)}"
-    for key, reason in sorted(found.missing.items()):
-        yield f"{'Not found':<12} {one_line(f'{key}: {reason}')}"
+    for sentence in not_found(found):
+        yield f"{'Not found':<12} {one_line(sentence)}"
     for note in found.notes:
         yield f"{'Note':<12} {one_line(note)}"
 

@@ -7,7 +7,7 @@ from planner.inputs.catalog.selection import named_instance_type, select_instanc
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
 from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision, RegionPrices
 from planner.inputs.huggingface.described import described_model
-from planner.inputs.inspected_script import InspectedScript, job_notes, job_values
+from planner.inputs.inspected_script import InspectedScript, job_notes, job_values, not_found
 from planner.inputs.job.draft import drafted_job, job_name
 from planner.inputs.job.fields import LARGEST_BATCH, CountRange
 from planner.inputs.job.parse import JobFile, parse_job
@@ -130,6 +130,7 @@ __all__ = [
     "median",
     "named_instance_type",
     "network_gbps",
+    "not_found",
     "parse_advisor",
     "parse_catalog",
     "parse_csv",

@@ -82,6 +82,26 @@ def test_scripts_of_every_kind_are_counted(run_scav: Scav, command: str, batch: 
 
 
 @pytest.mark.slow
+def test_an_optimizer_that_trains_several_times_a_step_is_counted(run_scav: Scav, tmp_path: Path) -> None:
+    script = """
+        import torch
+        model, data = torch.nn.Linear(4, 3), torch.randn(8, 4)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(data).square().sum()
+            loss.backward()
+            return loss
+        for _ in range(3):
+            optimizer.step(closure)
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(script))
+    found = inspected(run_scav, "--", "train.py")
+    assert (found["flops_per_sample"], found["gpu_batch"], found["precision"]) == (2 * 2 * 3 * 4, 8, "fp32")
+    assert (found["accumulation_steps"], found["optimizer"]) == (3, "LBFGS")
+
+
+@pytest.mark.slow
 def test_what_cannot_be_counted_is_not_guessed_and_can_be_said(run_scav: Scav) -> None:
     found = inspected(run_scav, SCRIPTS, "--", "no_module.py", "32")
     assert {"flops_per_sample", "activation_bytes_per_sample", "gpu_batch"} < set(found["missing"])
