@@ -45,7 +45,8 @@ def main(arguments: list[str]) -> int:
             raise
         record_failure(settings, place, "out_of_memory", f"local batch {settings.gpu_batch} does not fit the memory")
         return 0 if place.world_size == 1 else 1  # torchrun then ends the others, who would wait for this one
-    reason = f"the script ended after {session.steps} optimizer steps, before the measurement was complete"
+    enough = f"let it train longer, {most_steps(settings):,} are always enough"
+    reason = f"the script ended after {session.steps} optimizer steps, before the measurement was complete; {enough}"
     record_failure(settings, place, "too_few_steps", reason)
     return 0
 

@@ -17,7 +17,7 @@ from planner.errors import InputError, ScavError, ScriptFailed
 from planner.inputs import InspectedScript, filled_command
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.local import Script, run_to_its_end, tail_of
+from planner.outside.runners.local import Script, run_to_its_end, script_failed, tail_of
 from planner.outside.runners.shared_with_probes import hold_batch
 
 _PATIENCE = 2.0  # the script is ended from inside when time is over; a micro-step that takes ages, from outside
@@ -93,7 +93,7 @@ def _found(output: Path, code: int | None, log: Path, longest_seconds: float) ->
         late = f"inspecting: not finished after {_PATIENCE * longest_seconds:.0f} s; raise --max-duration"
         raise ScriptFailed(f"{late}, or inspect with a smaller batch", said=tail_of(log))
     if not output.exists():
-        raise ScriptFailed(f"inspecting: the script failed with exit code {code}", said=tail_of(log))
+        raise script_failed("inspecting", code, log)
     record = json.loads(output.read_text(encoding="utf-8"))
     if record["outcome"] != "inspected":
         raise ScriptFailed(f"inspecting: {record['reason']}", said=tail_of(log))
