@@ -78,7 +78,7 @@ def _dollars(plan: Plan) -> str:
         f"Its nodes stop it {format_hours(plan.choice.max_runtime_hours)} after all of them are there, for which they "
         "take at most an hour and a half; *at most* prices every node on demand until half an hour after that. "
         "Traffic within the zone and to object storage of the "
-        f"region is free. Not in these figures: {decision.NOT_PRICED}."
+        f"region is free. Not in these figures: {decision.not_priced(plan)}."
     )
 
 
