@@ -1,7 +1,17 @@
 """The decision written down, reviewed, and checked against what Terraform would do."""
 
 from planner.plan.actuals.comparison import compare
-from planner.plan.actuals.ledger import Outcome, coverage, is_known, outcome, parse_outcomes
+from planner.plan.actuals.history_text import history_entry, history_list
+from planner.plan.actuals.ledger import (
+    Outcome,
+    coverage,
+    ended_before,
+    is_known,
+    merged,
+    oddities,
+    outcome,
+    parse_outcomes,
+)
 from planner.plan.actuals.run import MetricTarget, ObservedRun, metric_curve, parse_metric_target
 from planner.plan.actuals.text import actuals_markdown, actuals_text
 from planner.plan.build import make_plan
@@ -75,6 +85,7 @@ __all__ = [
     "decided_elsewhere",
     "declared_resources",
     "difference",
+    "ended_before",
     "exceeded",
     "fit_text",
     "flat_rows",
@@ -85,6 +96,8 @@ __all__ = [
     "format_manifest",
     "format_memory",
     "format_plan",
+    "history_entry",
+    "history_list",
     "hours_cell",
     "is_known",
     "is_read_by_terraform",
@@ -93,8 +106,10 @@ __all__ = [
     "memory_reports",
     "memory_table",
     "memory_text",
+    "merged",
     "metric_curve",
     "mix_text",
+    "oddities",
     "on_demand_case",
     "outcome",
     "page_text",
