@@ -29,6 +29,11 @@ def actuals_text(plan: Plan, found: Actuals) -> str:
     return "\n".join(lines) + "\n"
 
 
+def outlook_text(plan: Plan, found: Actuals) -> str:
+    """Of a running job, below what it is doing."""
+    return "".join(entry(label, text) + "\n" for label, text in _sentences(plan, found))
+
+
 def actuals_markdown(plan: Plan, found: Actuals) -> str:
     rows = [_HEADING, ("---",) * len(_HEADING), *([escaped(cell) for cell in _row(row)] for row in found.compared)]
     lines = [f"## {escaped(found.job)}: {escaped(_state(found))}", ""]
