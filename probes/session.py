@@ -52,9 +52,9 @@ def current() -> Session | None:
     return _current
 
 
-def begin(settings: Settings, place: cluster.Place, started: float) -> Session:
+def begin(session: Session) -> Session:
     global _current
-    _current = Session(settings, place, started)
+    _current = session
     _current.instrument.install()
     return _current
 
@@ -313,14 +313,21 @@ class Session:
         if self._without_sync.finished:
             (alone,) = cluster.largest([windows.summarize(self._without_sync.finished).p50], self.place)
             record["exposed_sync_seconds"] = max(record["step_seconds"] - alone, 0.0)
-        record |= self._communication(record["gradient_bytes"]) if self.place.world_size > 1 else {}
+        record |= self._beside()
+        if noise is not None and math.isfinite(noise.scale) and math.isfinite(noise.high):
+            record["noise"] = {**asdict(noise), "reached": noise.reached, "state": self._state, **self._at()}
+        return record
+
+    def _beside(self) -> dict[str, Any]:
+        """What needs no steps."""
+        parameters = self.instrument.parameters()
+        gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        record = self._communication(gradient_bytes) if self.place.world_size > 1 else {}
         model, optimizers = self.instrument.model, self.instrument.optimizers()
         if model is not None and optimizers:
             is_sharded = self.instrument.is_sharded
             time_checkpoint = after_steps.time_sharded_checkpoint if is_sharded else after_steps.time_checkpoint
             record |= time_checkpoint(model, optimizers, self.settings.checkpoint_folder, self.place)
-        if noise is not None and math.isfinite(noise.scale) and math.isfinite(noise.high):
-            record["noise"] = {**asdict(noise), "reached": noise.reached, "state": self._state, **self._at()}
         return record
 
     def _communication(self, gradient_bytes: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def tune_here(job: Path, options: HereOptions) -> None:
     notebook = HereNotebook(folder, script_of(job_file, options), options)
     search = _HereSearch(here, job_file.job, notebook)
     if options.dry_run:
-        click.echo("\n".join(_in_words(here.probe(row)) for row in here.start()))
+        click.echo("\n".join(in_words(here.probe(row)) for row in here.start()))
         click.echo("then whatever is expected to save more time than measuring it takes")
         return
     with (
@@ -84,16 +84,16 @@ class _HereSearch:
         best = best_measured(belief.measured)
         if best is None:
             return
-        known = f"{counted(len(self.rows), 'probe')}: best so far {_in_words(self.here.probe(best))}"
-        line = f"{known}, {_duration(belief.measured[best])} to the target"
+        known = f"{counted(len(self.rows), 'probe')}: best so far {in_words(self.here.probe(best))}"
+        line = f"{known}, {duration_text(belief.measured[best])} to the target"
         if visit is None:
             line += "; no further probe is expected to save what it takes"
         elif visit.gain_usd:
-            line += f"; the next is expected to save {_duration(visit.gain_usd)}"
+            line += f"; the next is expected to save {duration_text(visit.gain_usd)}"
         click.echo(line, err=True)
 
 
-def _in_words(probe: Probe) -> str:
+def in_words(probe: Probe) -> str:
     from planner.units import counted
 
     nodes = f"{probe.nodes} x " if probe.nodes > 1 else ""
@@ -101,15 +101,15 @@ def _in_words(probe: Probe) -> str:
 
 
 def _choice_in_words(choice: ChoiceHere, job: Path) -> str:
-    low, middle, high = (_duration(hours) for hours in choice.hours)
+    low, middle, high = (duration_text(hours) for hours in choice.hours)
     how = "measured" if choice.is_measured else "predicted from the others"
     return (
-        f"Best here: {_in_words(choice.probe)} (global batch {choice.probe.global_batch:,}), {middle} to the target "
+        f"Best here: {in_words(choice.probe)} (global batch {choice.probe.global_batch:,}), {middle} to the target "
         f"({low} to {high}), {how}.\nNext: scav plan {job}"
     )
 
 
-def _duration(hours: float) -> str:
+def duration_text(hours: float) -> str:
     """Here runs may be short."""
     from planner.units import format_hours
 
