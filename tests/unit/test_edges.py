@@ -100,7 +100,7 @@ class TestShardedModels:
         assert _parts(Peak("optimizer step", 0, parts)) == "optimizer state 8.0, activations 5.0, weights 2.0"
 
     def test_biases_and_positions_are_not_counted(self) -> None:
-        # Of a block 4 x 512^2 of attention, 3 x 512 x 2,048 of gated feed-forward layers, and two norms; one at the end.
+        # 4 x 512^2 of attention, 3 x 512 x 2,048 of gated feed-forward layers, two norms a block and one at the end.
         block = 4 * 512**2 + 3 * 512 * 2048 + 2 * 512
         counted = SHAPE.counted
         assert counted.parameters == 8 * block + 512 + 2 * 1000 * 512
