@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from small_world import CATALOG, TWO, candidate, floats, job
+from small_world import CATALOG, TWO, candidate, column, floats, job
 from test_sharded_step_time import WORKLOAD
 
+from planner.inputs.job.strategies import ParallelStrategy
 from planner.inputs.job.transformer import TransformerShape
 from planner.inputs.logs.columns import logged_progress
 from planner.models import Configurations
 from planner.models.bandwidth import effective_network
 from planner.models.checkpoints import checkpoint_interval_seconds
-from planner.models.convergence.laws import laws
+from planner.models.convergence.laws import BELIEFS, laws
+from planner.models.sharded_memory.model import ShardedMemoryModel
 from planner.models.sharded_memory.peak import Parts, Peak
 from planner.models.sharded_memory.stage import fullest_stages
 from planner.models.sharded_step_time.distinct import distinct_rows
@@ -24,9 +28,14 @@ from planner.models.sharded_step_time.model import ShardedStepTimeModel
 from planner.plan.memory_use import _parts
 from planner.plan.review.escaping import escaped
 from planner.plan.review.page import _Alternatives, _Column
+from planner.plan.review.strategy_entries import strategy_of
+from planner.plan.run_state import NodeLife, Seen, _usd
+from planner.plan.schema import parse_plan
+from planner.plan.spot import simulated_case
 from planner.probing.next_probe import Belief, ProbeSpace, _most_promising
 from planner.probing.probe_clusters import node_price, promising
 from planner.search.decision import Ruler
+from planner.search.tables import least_work
 
 SHAPE = TransformerShape(layers=8, width=512, heads=8, feed_forward_width=2048, vocabulary=1000, sequence_length=128)
 GIB = 2**30
@@ -122,9 +131,11 @@ def test_checkpoints_are_an_hour_apart_at_most_where_saving_is_short() -> None:
 
 
 def test_critical_batches_are_believed_as_far_as_five_deviations() -> None:
-    hyperbola, _ = laws(64.0, 128.0, None)
-    assert hyperbola.parameter[0] == pytest.approx(-7.0)  # math.log(18) - 5 x 1.1 is not as far
-    assert hyperbola.parameter[-1] == pytest.approx(math.log(18.0) + 5 * 1.1)
+    usual, _ = laws(64.0, 128.0, None)
+    assert usual.parameter[0] == pytest.approx(-7.0)  # math.log(18) - 5 x 1.1 is not as far
+    assert usual.parameter[-1] == pytest.approx(math.log(18.0) + 5 * 1.1)
+    unsure, _ = laws(64.0, 128.0, None, beliefs=replace(BELIEFS, critical_log_sd=3.0))
+    assert unsure.parameter[[0, -1]] == pytest.approx([math.log(18.0) - 15, math.log(18.0) + 15])
 
 
 def test_a_log_has_every_number_that_is_neither_step_nor_time() -> None:
@@ -156,3 +167,41 @@ def test_in_closed_form_nothing_is_simulated() -> None:
     ruler = Ruler(inputs=inputs, survey=survey, exact=True)
     assert ruler.measured(row).candidate is row
     assert ruler.known == {}
+
+
+def test_a_row_that_is_slower_and_known_no_better_stands_behind_the_first() -> None:
+    kept, stand_for = least_work(np.array([1, 1, 2]), column([1, 1, 1], [1.0, 2.0, 3.0], [3.0, 7.0, 4.0]))
+    assert (kept.tolist(), stand_for.tolist()) == ([0, 2], [2, 1])
+
+
+def test_a_strategy_in_words_has_its_micro_steps() -> None:
+    choice: Any = SimpleNamespace(
+        strategy=ParallelStrategy(sharding="fsdp"), node_count=2, gpus_per_node=8, gpu_batch=4, accumulation_steps=3
+    )
+    assert strategy_of(choice) == "FSDP over 16, micro-batch 4 x 3"
+
+
+def test_a_run_pays_its_nodes_for_their_lives_and_memory_nodes_and_storage_by_the_hour() -> None:
+    plan: Any = SimpleNamespace(
+        choice=SimpleNamespace(on_demand_count=1, checkpoint_tier=SimpleNamespace(hourly_usd=0.3)),
+        spot=SimpleNamespace(node_on_demand_usd=1.0, node_spot_usd=0.4, storage_hourly_usd=0.02),
+    )
+    nodes = [NodeLife(instance_id="i-1", began=0.0, spot=False), NodeLife(instance_id="i-2", began=3600.0, spot=True)]
+    assert _usd(plan, Seen(now=7200.0, capacity=2, nodes=nodes), 2.0) == pytest.approx(2 * 1.0 + 0.4 + 2 * 0.32)
+
+
+def test_a_plan_is_simulated_again_with_the_times_that_it_says() -> None:
+    file = Path(__file__).parents[1] / "golden" / "check" / "scav.plan.json"
+    plan = parse_plan(file.read_text(encoding="utf-8"), file="scav.plan.json")
+    case = simulated_case(plan)
+    assert plan.spot is not None
+    assert case is not None
+    said = (plan.spot.startup_seconds, plan.spot.save_seconds, plan.spot.restart_seconds)
+    assert (case.startup_hours * 3600, case.save_hours * 3600, case.restart_hours * 3600) == pytest.approx(said)
+
+
+def test_where_not_even_one_sample_fits_the_largest_batch_is_none() -> None:
+    shape = SHAPE.model_copy(update={"layers": 96, "width": 12_288, "heads": 96, "feed_forward_width": 49_152})
+    workload = job(transformer=shape.model_dump(), parameters=None, flops_per_sample=None).workload
+    model = ShardedMemoryModel(workload, shape, CATALOG, 0.95).fit(())
+    assert model.largest_batch(TWO, 1) == 0
