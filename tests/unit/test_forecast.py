@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_evaluation import CATALOG, JOB, PROBES, outlook_of
+from test_evaluation import CATALOG, JOB, PROBES, survey_of_the_job
 
 from planner.errors import InputError
 from planner.inputs.job.fields import CountRange
@@ -16,7 +16,7 @@ from planner.plan.forecast_request import ForecastRequest
 from planner.search.decision import choose_candidate
 from planner.search.every_candidate import evaluate
 
-INPUTS, SURVEY = outlook_of(PROBES)
+INPUTS, SURVEY = survey_of_the_job(PROBES)
 KIND = CATALOG.instance_type_by_name["g5.12xlarge"]
 
 
