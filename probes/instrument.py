@@ -46,6 +46,7 @@ class Instrument:
         self.steps_with_it: list[Optimizer] = []
         self.steps_in_turn = False
         self.model: torch.nn.Module | None = None
+        self._whole: torch.nn.Module | None = None
         self.parallel: DistributedDataParallel | None = None
         self.loading = Loading()
         self._before_step, self._after_step, self._after_other_step = before_step, after_step, after_other_step
@@ -86,10 +87,18 @@ class Instrument:
         if isinstance(module, DistributedDataParallel):
             self.parallel, self.model = module, module.module
         else:
-            self.model = module
+            self.model = self._whole_of(module)
             join(self.place)
             if self.place.world_size > 1 and not self.is_sharded and not self.script_spreads:
                 self.parallel = _route_through_ddp(module, self.place)
+
+    def whole_is(self, module: torch.nn.Module) -> None:
+        """A library trains it, though the script may call its parts one by one."""
+        self._whole = module
+
+    def _whole_of(self, module: torch.nn.Module) -> torch.nn.Module:
+        whole = self._whole
+        return whole if whole is not None and any(part is module for part in whole.modules()) else module
 
     @property
     def is_sharded(self) -> bool:

@@ -10,7 +10,6 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -19,7 +18,7 @@ from probes import adapters
 from probes.adapters.asked import Asked
 from probes.cluster import Place, this_place
 from probes.ending import end
-from probes.session import ProbeFinished, begin, most_steps
+from probes.session import ProbeFinished, Session, begin, most_steps
 from probes.settings import Settings
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
@@ -32,7 +31,7 @@ def main(arguments: list[str]) -> int:
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
     session = begin(settings, place, started)
-    adapters.install(_asked(settings, session.adapted.append))
+    adapters.install(_asked(settings, session))
     try:
         run_as_main(arguments)
     except ProbeFinished:
@@ -59,14 +58,15 @@ def run_as_main(arguments: list[str]) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-def _asked(settings: Settings, tell: Callable[[str], object]) -> Asked:
+def _asked(settings: Settings, session: Session) -> Asked:
     by_command = settings.batch_is_in_command
     return Asked(
         gpu_batch=None if by_command else settings.gpu_batch,
         accumulation_steps=None if by_command else settings.accumulation_steps,
         probe_steps=most_steps(settings),
         folder=settings.checkpoint_folder / "library",
-        tell=tell,
+        tell=session.adapted.append,
+        tell_model=session.instrument.whole_is,
     )
 
 
