@@ -24,7 +24,8 @@ from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD
 from planner.outside.input_files import load_plan_inputs
 from planner.outside.store import load_catalog
 from planner.plan.build import make_plan
-from planner.plan.forecast import ForecastRequest, predict_one
+from planner.plan.forecast import predict_one
+from planner.plan.forecast_request import ForecastRequest
 from planner.plan.schema import DoubtedInput
 from planner.plan.wording import dependence
 from planner.search.survey import take_survey

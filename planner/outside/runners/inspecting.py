@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from planner.contract import first_fault
 from planner.errors import InputError, ScavError, ScriptFailed
 from planner.inputs import InspectedScript, filled_command
 from planner.outside import assets
@@ -99,4 +100,5 @@ def _found(output: Path, code: int | None, log: Path, longest_seconds: float) ->
     try:
         return InspectedScript.model_validate(record["report"])
     except ValidationError as error:
-        raise ScavError(f"inspecting: the report of the script cannot be: {error.errors()[0]['msg']}") from None
+        fault = first_fault(error, InspectedScript)
+        raise ScavError(f"inspecting: the report of the script cannot be: {fault.key}: {fault.message}") from None
