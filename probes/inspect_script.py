@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
         except ProbeFinished:
             raise
         except (Exception, SystemExit) as error:
-            if products.spared:
+            if products.spared and not inspection.finished:
                 _ask_for_values(output, error)
             raise
         inspection.finish()

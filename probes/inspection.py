@@ -125,10 +125,12 @@ class Inspection(Instrument):
         if self._watching:
             self._watching = False
             self._work.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        reason = f"the script ended after {self._micro_steps} backward passes, two are needed to count"
+        passes = "1 backward pass" if self._micro_steps == 1 else f"{self._micro_steps} backward passes"
+        reason = f"the script ended after {passes}, two are needed to count; torch.autograd.grad is none"
         nothing = {"outcome": "too_few_steps", "reason": reason}
         record = nothing if self._seen.second is None else {"outcome": "inspected", "report": self._report()}
         self._output.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        self.finished = True
         raise ProbeFinished(0)
 
     def _report(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch.optim.optimizer import (
 
 from probes.cluster import Place, join
 from probes.counting import BackwardWatch, SampleCounter, watch_backward
+from probes.ending import end
 from probes.loading import Loading
 from probes.sharded import is_sharded
 
@@ -38,12 +39,14 @@ class Instrument:
     ) -> None:
         self.place = place
         self.script_spreads = script_spreads  # the model over the processes, so that nobody else has to
+        self.finished = False  # and the script was asked to end
         self.recomputes = False  # what it had computed before, during a backward
         self.counter = SampleCounter()
         self.optimizer: Optimizer | None = None
         self.steps_with_it: list[Optimizer] = []
         self.steps_in_turn = False
         self.model: torch.nn.Module | None = None
+        self._whole: torch.nn.Module | None = None
         self.parallel: DistributedDataParallel | None = None
         self.loading = Loading()
         self._before_step, self._after_step, self._after_other_step = before_step, after_step, after_other_step
@@ -68,6 +71,11 @@ class Instrument:
         groups = [group for optimizer in self.optimizers() for group in optimizer.param_groups]
         return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
+    def end_if_finished(self) -> None:
+        """A script that catches whatever comes has caught that it is to end, too, and goes on."""
+        if self.finished:
+            end(0)
+
     def called(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.model_is_called(module)
         self.counter.called(module, [*args, *kwargs.values()])
@@ -79,16 +87,25 @@ class Instrument:
         if isinstance(module, DistributedDataParallel):
             self.parallel, self.model = module, module.module
         else:
-            self.model = module
+            self.model = self._whole_of(module)
             join(self.place)
             if self.place.world_size > 1 and not self.is_sharded and not self.script_spreads:
                 self.parallel = _route_through_ddp(module, self.place)
+
+    def whole_is(self, module: torch.nn.Module) -> None:
+        """A library trains it, though the script may call its parts one by one."""
+        self._whole = module
+
+    def _whole_of(self, module: torch.nn.Module) -> torch.nn.Module:
+        whole = self._whole
+        return whole if whole is not None and any(part is module for part in whole.modules()) else module
 
     @property
     def is_sharded(self) -> bool:
         return self.model is not None and is_sharded(self.model)
 
     def _step_begins(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self.end_if_finished()
         self.optimizer = self.optimizer or optimizer
         if optimizer is self.optimizer:
             self._in_step = True
@@ -126,6 +143,7 @@ def _watch_calls(instrument: Instrument, backward: BackwardWatch) -> None:
             return original(module, *args, **kwargs)
         torch.nn.Module.__call__ = original  # type: ignore[method-assign]  # its parts are not the model
         try:
+            instrument.end_if_finished()
             instrument.called(module, args, kwargs)
             return module(*args, **kwargs)
         finally:

@@ -10,7 +10,6 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -34,7 +33,7 @@ def main(arguments: list[str]) -> int:
         torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
     session = begin((Stretch if settings.stretch else Session)(settings, place, started))
     if not settings.stretch:  # a run is the script's own: its checkpoints, its logs, its end
-        adapters.install(_requested_run(settings, session.adapted.append))
+        adapters.install(_requested_run(settings, session))
     try:
         run_as_main(arguments)
     except ProbeFinished:
@@ -63,14 +62,15 @@ def run_as_main(arguments: list[str]) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-def _requested_run(settings: Settings, tell: Callable[[str], object]) -> RequestedRun:
+def _requested_run(settings: Settings, session: Session) -> RequestedRun:
     by_command = settings.batch_is_in_command
     return RequestedRun(
         gpu_batch=None if by_command else settings.gpu_batch,
         accumulation_steps=None if by_command else settings.accumulation_steps,
         probe_steps=most_steps(settings),
         folder=settings.checkpoint_folder / "library",
-        tell=tell,
+        tell=session.adapted.append,
+        tell_model=session.instrument.whole_is,
     )
 
 

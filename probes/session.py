@@ -271,6 +271,7 @@ class Session:
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
+        self.instrument.finished = True
         raise ProbeFinished(0)
 
     def _record(self, noise: NoiseEstimate | None) -> dict[str, Any]:

@@ -44,9 +44,10 @@ def _callback(name: str, asked: RequestedRun) -> Any:
     library = importlib.import_module(name)
 
     class HandsTheBatchOver(library.Callback):  # type: ignore[misc,name-defined]
-        def setup(self, trainer: Any, _module: Any, stage: str) -> None:
+        def setup(self, trainer: Any, module: Any, stage: str) -> None:
             if stage != "fit":
                 return
+            asked.tell_model(module)
             asked.give("lightning", trainer, accumulate_grad_batches=asked.accumulation_steps)
             if asked.probe_steps is not None:
                 checkpoint = library.callbacks.Checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def _nobody(_library: str) -> None:
+def _nobody(_what: object) -> None:
     """Listens."""
 
 
@@ -22,6 +22,7 @@ class RequestedRun:
     probe_steps: int | None = None  # None in a run that is no probe: its length is the script's own
     folder: Path | None = None  # for what the library would write during a probe
     tell: Callable[[str], object] = _nobody  # the name of a library that would have taken another batch
+    tell_model: Callable[[Any], object] = _nobody  # what the library trains, of which a script may call the parts alone
 
     @classmethod
     def from_environment(cls) -> RequestedRun | None:

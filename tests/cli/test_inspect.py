@@ -163,6 +163,29 @@ def test_a_script_that_looks_at_values_is_run_again_with_true_ones(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("then", ["print(error)", "raise SystemExit(1)"])
+def test_a_script_that_catches_everything_is_ended_all_the_same(
+    run_scav: Scav, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    monkeypatch.setenv("SCAV_INSPECT_PRODUCT_SECONDS", "0")
+    script = """
+        import torch
+        open("runs.txt", "a").write("once")
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            try:
+                model(torch.randn(8, 4)).sum().backward()
+                optimizer.step()
+            except BaseException as error:
+                THEN
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(script).replace("THEN", then))
+    assert inspected(run_scav, "--", "train.py")["trainable_parameters"] == 15
+    assert (tmp_path / "runs.txt").read_text() == "once"
+
+
+@pytest.mark.slow
 def test_a_script_that_hardly_trains_says_so(run_scav: Scav, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('nothing to do')\n")
     result = run_scav("inspect", "--", "train.py")

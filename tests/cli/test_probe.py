@@ -69,6 +69,9 @@ def test_lightning_takes_the_batch_from_the_adapter_alone(run_scav: Callable[...
         assert (row["gpu_batch"], row.get("accumulation_steps", 1)) == asked
         assert row["samples_per_step"] == asked[0] * asked[1] != 24
         assert (row["batch_source"], row["adapter"]) == ("counted", "lightning")
+    # One process calls a part of the module, two call all of it; the noise is at the same parameters.
+    assert len({row["noise"]["state"] for row in rows if "noise" in row}) <= 1
+    assert "2 states" not in result.stderr
 
 
 def test_a_dry_run_measures_nothing(run_scav: Callable[..., Result], digits: Path) -> None:

@@ -41,6 +41,20 @@ def state_of(instrument: Instrument) -> str:
     return fingerprint(instrument.parameters())
 
 
+def test_a_part_of_what_a_library_trains_stands_for_the_whole() -> None:
+    class Whole(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = torch.nn.Linear(4, 2), torch.nn.Linear(2, 4)
+
+    whole, stranger = Whole(), torch.nn.Linear(3, 3)
+    for called, model in ((whole.encoder, whole), (whole, whole), (stranger, stranger)):
+        instrument = Instrument(Place(0, 1, 0, 1), lambda: None, lambda: None)
+        instrument.whole_is(whole)
+        instrument.model_is_called(called)
+        assert instrument.model is model
+
+
 class TestASweep:
     @pytest.mark.parametrize("beside", [False, True])
     def test_the_first_probe_s_parameters_are_every_later_one_s(self, tmp_path: Path, beside: bool) -> None:
