@@ -26,7 +26,7 @@ from probes.instrument import Instrument
 from probes.noise import LEAST_GROUP, GradientCollector, NoiseEstimate, estimate
 from probes.settings import OTHER_BATCH, OTHER_MODEL, OTHER_STRATEGY, Settings
 from probes.strategy import Strategy
-from probes.training_state import Stage
+from probes.training_state import TrainingStage
 
 LONGEST_WARM_UP = 3 * windows.WARM_UP_STEPS
 MOST_NOISE_GROUPS = 64
@@ -96,7 +96,7 @@ class Session:
         self._collector: GradientCollector | None = None
         self._frozen: list[torch.Tensor] = []
         self._old_gradients = True  # from before the parameters became those that the noise is measured at
-        self._state, self._stage = "", Stage(None, None)  # where the noise is measured
+        self._state, self._stage = "", TrainingStage(None, None)  # where the noise is measured
 
     def before_step(self) -> None:
         if self._collector is None:
@@ -228,7 +228,7 @@ class Session:
 
     def _go_to_state(self) -> None:
         """The first process reads or writes the file; the others get what it has."""
-        own = Stage(self.steps, self.steps * (self.asked.samples or 0) * self._parts)
+        own = TrainingStage(self.steps, self.steps * (self.asked.samples or 0) * self._parts)
         file, given = self.settings.noise_state, self.settings.noise_state_is_given
         if self.instrument.is_sharded:
             from probes import sharded_state

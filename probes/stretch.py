@@ -76,7 +76,7 @@ class Stretch(Session):
             return
         self._phase = "noise"
         self._state = training_state.fingerprint(self.instrument.parameters())
-        self._stage = training_state.Stage(self.steps, self.samples)
+        self._stage = training_state.TrainingStage(self.steps, self.samples)
         self._moving.begin()
 
     def _continue_moving(self, moving: MovingCollector) -> None:

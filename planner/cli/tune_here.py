@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.probe_here import HereOptions, Notebook, measured, open_runner, script_of
+from planner.cli.probe_here import HereNotebook, HereOptions, measured, open_runner, script_of
 from planner.cli.probe_table import probe_table
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def tune_here(job: Path, options: HereOptions) -> None:
     folder = Path(job_file.file).parent
     placements = [(count, 1) if options.in_containers else (1, count) for count in sorted(set(options.counts))]
     here = SpaceHere(job_file.job, placements)
-    notebook = Notebook(folder, script_of(job_file, options), options)
-    search = _Search(here, job_file.job, notebook)
+    notebook = HereNotebook(folder, script_of(job_file, options), options)
+    search = _HereSearch(here, job_file.job, notebook)
     if options.dry_run:
         click.echo("\n".join(in_words(here.probe(row)) for row in here.start()))
         click.echo("then whatever is expected to save more time than measuring it takes")
@@ -54,10 +54,10 @@ def tune_here(job: Path, options: HereOptions) -> None:
     click.echo(f"\n{_choice_in_words(here.choose(search.rows, search.samples), job)}")
 
 
-class _Search:
+class _HereSearch:
     """What is known so far, and saying so."""
 
-    def __init__(self, here: SpaceHere, job: Job, notebook: Notebook) -> None:
+    def __init__(self, here: SpaceHere, job: Job, notebook: HereNotebook) -> None:
         self.here, self.job, self.notebook = here, job, notebook
 
     @property

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.inputs import warn
-from planner.cli.probe_here import HereOptions, Notebook, script_of
+from planner.cli.probe_here import HereNotebook, HereOptions, script_of
 from planner.cli.tune_here import duration_text, in_words
 
 if TYPE_CHECKING:
     from planner.inputs import Job, Measurement
     from planner.models import ConvergenceModel
-    from planner.outside.runners import Seen, StretchRunner
-    from planner.probing import Belief, Change, OnlineSpace, Stretch
+    from planner.outside.runners import SeenStretch, StretchRunner
+    from planner.probing import Belief, OnlineSpace, RunChange, Stretch
 
 _FOLDER, _JOURNAL = "scav-online", "stretches.jsonl"
 _USUAL_RESTART_SECONDS = 10.0  # until the first stretch has started
@@ -30,7 +30,7 @@ def tune_online(job: Path, options: HereOptions) -> None:
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
     online = OnlineSpace(job_file.job, options.counts)
-    notebook = Notebook(folder, script_of(job_file, options), options)
+    notebook = HereNotebook(folder, script_of(job_file, options), options)
     home = folder / _FOLDER
     file = home / _JOURNAL
     stretches = parse_stretches(store.load_text(file), file=str(file)) if store.exists(file) else []
@@ -64,7 +64,7 @@ class _Run:
         self,
         online: OnlineSpace,
         job: Job,
-        notebook: Notebook,
+        notebook: HereNotebook,
         runner: StretchRunner,
         journal: Path,
         stretches: list[Stretch],
@@ -72,7 +72,7 @@ class _Run:
         self.online, self.job, self.notebook, self.runner = online, job, notebook, runner
         self.journal, self.stretches = journal, stretches
         self.rows = _rows(notebook)  # before the last change
-        self.change: Change | None = None
+        self.change: RunChange | None = None
         self.noise: Measurement | None = None  # the newest, once it has left what was known
         self._looked = 0
 
@@ -112,9 +112,9 @@ class _Run:
         )
         self._look_back()
 
-    def _pays_elsewhere(self, row: int, expected: float | None, seen: Seen) -> bool:
+    def _pays_elsewhere(self, row: int, expected: float | None, seen: SeenStretch) -> bool:
         """After each look of a run that goes on: is it worth a restart to be, or to look, elsewhere?"""
-        from planner.probing import Change, moved
+        from planner.probing import RunChange, moved
 
         if len(seen.looks) <= self._looked:
             return False
@@ -128,7 +128,7 @@ class _Run:
         elif not ratio:
             return False
         if ratio:
-            self.change = Change(ratio, {**fresh, row: now})
+            self.change = RunChange(ratio, {**fresh, row: now})
         stretches = [*self.stretches, seen.stretch]
         belief = self._believe(stretches)
         if self.online.next_row(belief, searching=False) is not None:
@@ -165,7 +165,7 @@ class _Run:
 
         return restart_seconds(stretches, _USUAL_RESTART_SECONDS)
 
-    def _keep(self, seen: Seen) -> None:
+    def _keep(self, seen: SeenStretch) -> None:
         self._write(seen.stretch)
         if seen.looks:
             self.notebook.add(seen.looks[-1])
@@ -231,7 +231,7 @@ def _more(ratio: float) -> str:
     return f"{format_percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
 
 
-def _left_what_was_known(look: Measurement, notebook: Notebook) -> bool:
+def _left_what_was_known(look: Measurement, notebook: HereNotebook) -> bool:
     """The noise, out of the interval that it had."""
     from planner.columns import Z95
     from planner.inputs import measured_noise
@@ -245,7 +245,7 @@ def _left_what_was_known(look: Measurement, notebook: Notebook) -> bool:
     return abs(math.log(look.noise.scale / before.scale)) > Z95 * math.hypot(now, before.log_sd)
 
 
-def _rows(notebook: Notebook) -> list[Measurement]:
+def _rows(notebook: HereNotebook) -> list[Measurement]:
     from planner.inputs import LOCAL
 
     return [row for row in notebook.known if row.instance_type == LOCAL and row.accumulation_steps == 1]
@@ -259,7 +259,7 @@ def _samples(job: Job, rows: list[Measurement]) -> ConvergenceModel:
     return fit_convergence(job, None if given else measured_noise(rows))
 
 
-def _belief(online: OnlineSpace, job: Job, notebook: Notebook, stretches: list[Stretch]) -> Belief:
+def _belief(online: OnlineSpace, job: Job, notebook: HereNotebook, stretches: list[Stretch]) -> Belief:
     from planner.probing import restart_seconds, share_done
 
     samples = _samples(job, notebook.known)

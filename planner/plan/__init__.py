@@ -20,16 +20,8 @@ from planner.plan.check.comparison import Comparison, Difference, Unasked, compa
 from planner.plan.check.files import decided_elsewhere, is_read_by_terraform, unknown_files
 from planner.plan.check.terraform_plan import compare_terraform_plan, declared_resources
 from planner.plan.deepvm import make_deepvm_plan
-from planner.plan.forecast import (
-    Forecast,
-    ForecastRequest,
-    Named,
-    forecast_request,
-    format_forecasts,
-    predict_one,
-    sweep_batch,
-    sweep_nodes,
-)
+from planner.plan.forecast import Forecast, format_forecasts, predict_one, sweep_batch, sweep_nodes
+from planner.plan.forecast_request import ForecastRequest, Named, forecast_request
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
 from planner.plan.memory_report import MemoryQuestion, flat_rows, format_memory, memory_reports
 from planner.plan.policy import POLICY_FILE, Running, deadline_policy, parse_policy

@@ -37,8 +37,8 @@ from planner.probing.tuning_here import ChoiceHere, SpaceHere
 from planner.probing.tuning_online import (
     WINDOW_STEPS,
     WINDOWS,
-    Change,
     OnlineSpace,
+    RunChange,
     moved,
     online_account,
 )
@@ -47,7 +47,6 @@ __all__ = [
     "WINDOWS",
     "WINDOW_STEPS",
     "Belief",
-    "Change",
     "ChoiceHere",
     "FitReport",
     "FurtherProbe",
@@ -55,6 +54,7 @@ __all__ = [
     "Probe",
     "ProbeCluster",
     "RentedSpace",
+    "RunChange",
     "SpaceHere",
     "Stretch",
     "Visit",

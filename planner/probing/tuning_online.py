@@ -30,7 +30,7 @@ STRETCH_STEPS = _WARM_UP_STEPS + WINDOWS * WINDOW_STEPS + _NOISE_STEPS
 _LEAST_MOVE = float(np.log(1.1))  # windows of a quiet machine differ by as much
 
 
-class Change(NamedTuple):
+class RunChange(NamedTuple):
     """Of a step time, since the rows before were measured: what is known since then, by row, in seconds."""
 
     log_ratio: float
@@ -58,14 +58,14 @@ class OnlineSpace:
         *,
         done: float,
         restart: float,
-        change: Change | None = None,
+        change: RunChange | None = None,
     ) -> Belief:
         """Of what is left of the run."""
         belief = self.here.believe(measurements, samples)
         if not measurements:
             return replace(belief, probe_seconds=np.zeros(len(self.space)))
         if change is None:
-            change = Change(0.0, self._newest(measurements))
+            change = RunChange(0.0, self._newest(measurements))
         belief = self._changed(belief, samples, change)
         whole, left = np.exp(belief.log_value), max(1.0 - done, 0.0)
         best = min(belief.measured.values())
@@ -79,7 +79,7 @@ class OnlineSpace:
         found = ((self.row_of(one.gpus_per_node, one.gpu_batch), one.step_seconds) for one in measurements)
         return {row: seconds for row, seconds in found if row is not None}
 
-    def _changed(self, belief: Belief, samples: ConvergenceModel, change: Change) -> Belief:
+    def _changed(self, belief: Belief, samples: ConvergenceModel, change: RunChange) -> Belief:
         log_value, log_sd = belief.log_value + change.log_ratio / 2, np.hypot(belief.log_sd, change.log_ratio / 2)
         measured = {}
         for row, seconds in change.fresh.items():

@@ -10,7 +10,7 @@ import pytest
 from planner.inputs import LOCAL, Job, Measurement
 from planner.models import fit_convergence
 from planner.outside import store
-from planner.probing import Change, OnlineSpace, Stretch, moved, online_account
+from planner.probing import OnlineSpace, RunChange, Stretch, moved, online_account
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "tiny-transformer"
 
@@ -73,7 +73,7 @@ def test_a_change_leaves_the_others_between_all_and_nothing_of_it(job: Job) -> N
     assert here is not None
     assert other is not None
     before = online.believe(measured, samples, done=0.0, restart=10.0)
-    change = Change(float(np.log(4.0)), {here: 0.04})
+    change = RunChange(float(np.log(4.0)), {here: 0.04})
     after = online.believe(measured, samples, done=0.0, restart=10.0, change=change)
     assert after.measured.keys() == {here}
     assert after.measured[here] == pytest.approx(4 * before.measured[here], rel=0.02)
@@ -88,7 +88,7 @@ def test_to_move_is_worth_it_for_more_than_the_restart(job: Job) -> None:
     online, samples = OnlineSpace(job, (1, 2)), fit_convergence(job, None)
     here, other = online.row_of(1, 16), online.row_of(1, 64)
     assert here is not None
-    change = Change(float(np.log(4.0)), {here: 0.04, other or 0: 0.03})
+    change = RunChange(float(np.log(4.0)), {here: 0.04, other or 0: 0.03})
     belief = online.believe([row(1, 16, 0.01)], samples, done=0.0, restart=10.0, change=change)
     assert online.better_than(here, belief, 10.0) == other
     assert online.better_than(here, belief, 1e6) is None

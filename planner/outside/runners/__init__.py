@@ -11,7 +11,7 @@ from planner.outside.runners.local import LocalRunner, Script
 from planner.outside.runners.machine_lock import only_probe_here
 from planner.outside.runners.noise_state import NoiseState, noise_state
 from planner.outside.runners.shared_with_probes import hold_batch
-from planner.outside.runners.stretch import Seen, StretchRunner
+from planner.outside.runners.stretch import SeenStretch, StretchRunner
 
 __all__ = [
     "PROBES_FOLDER",
@@ -23,7 +23,7 @@ __all__ = [
     "NoCapacity",
     "NoiseState",
     "Script",
-    "Seen",
+    "SeenStretch",
     "StretchRunner",
     "hold_batch",
     "inspect_script",

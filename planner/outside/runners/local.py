@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -29,6 +30,17 @@ from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
 _POLL_SECONDS = 1.0
+_MEANINGS = (
+    (
+        re.compile(r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"),
+        ": it wants a GPU, and this machine has none; let it ask torch.cuda.is_available()",
+    ),
+    (
+        re.compile(r"attempted relative import with no known parent package"),
+        ": a script is no part of a package; name a file that imports it and calls it",
+    ),
+)
+_LAUNCHER = re.compile(r"python[0-9.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|poetry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +59,7 @@ class Script:
             raise InputError(fault)
         found = shutil.which(self.command[0]) if self.writes_steps else None
         if found is None and not (self.folder / self.command[0]).is_file():
-            raise InputError("no such script", file=str(self.folder / self.command[0]))
+            raise InputError(_no_script(self.command[0]), file=str(self.folder / self.command[0]))
         return self
 
     def arguments(self, probe: Probe, reference_batch: int) -> list[str]:
@@ -60,6 +72,15 @@ class Script:
             lr_scale=probe.global_batch / reference_batch,
             strategy=probe.strategy,
         )
+
+
+def _no_script(word: str) -> str:
+    """What to write instead of a line that works in a shell."""
+    if word == "-m":
+        return "no such script; of a module make one: a file with `from package.train import main` and `main()`"
+    if _LAUNCHER.fullmatch(word):
+        return f"no such script; scav starts scripts itself, so leave out {word} and its options: -- train.py --lr 0.1"
+    return "no such script"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +191,7 @@ def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, time
         late = f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration"
         raise ScriptFailed(late, said=tail_of(log))
     if not output.exists():
-        raise ScriptFailed(f"{_shown(probe)}: the script failed with exit code {code}", said=tail_of(log))
+        raise script_failed(_shown(probe), code, log)
     record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
     outcome = record.pop("outcome")
     if outcome == "out_of_memory":
@@ -237,6 +258,13 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 def _shown(probe: Probe) -> str:
     spread = f" with {strategy_text(probe.strategy)}" if probe.strategy else ""
     return f"probe of {probe.nodes} x {probe.gpus_per_node} workers at local batch {probe.gpu_batch}{spread}"
+
+
+def script_failed(what: str, code: int, log: Path) -> ScriptFailed:
+    """With its last words, and what these mean where they do not say so to everybody."""
+    said = tail_of(log)
+    meaning = next((meaning for words, meaning in _MEANINGS if words.search(said)), "")
+    return ScriptFailed(f"{what}: the script failed with exit code {code}{meaning}", said=said)
 
 
 def tail_of(log: Path) -> str:

@@ -28,7 +28,7 @@ _GRACE_SECONDS = 120.0  # to finish a step and save
 _CHECKPOINTS, _OUTPUT, _PROGRESS, _LOG = "checkpoints", "refused.json", "progress.json", "log.txt"
 
 
-class Seen(NamedTuple):
+class SeenStretch(NamedTuple):
     """How far a stretch has got, and what it has measured so far."""
 
     stretch: Stretch
@@ -60,9 +60,9 @@ class StretchRunner:
         purpose: Literal["probe", "run"],
         *,
         longest_seconds: float,
-        write: Callable[[Seen], None],
-        is_enough: Callable[[Seen], bool] = lambda _seen: False,
-    ) -> Seen:
+        write: Callable[[SeenStretch], None],
+        is_enough: Callable[[SeenStretch], bool] = lambda _seen: False,
+    ) -> SeenStretch:
         """Until it has measured what it was to, or the script has come to its end, or what was seen is enough.
 
         Whatever ends it, what it trained is written down before anything is raised.
@@ -97,7 +97,7 @@ class StretchRunner:
         assert seen is not None  # noqa: S101 - refused otherwise
         return seen
 
-    def _refuse(self, probe: Probe, seen: Seen | None, purpose: str, code: int | None) -> None:
+    def _refuse(self, probe: Probe, seen: SeenStretch | None, purpose: str, code: int | None) -> None:
         where = f"stretch of {probe.gpus_per_node} workers at local batch {probe.gpu_batch}"
         refused = self.folder / _OUTPUT
         if refused.exists():
@@ -140,7 +140,7 @@ class StretchRunner:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _seen(self, probe: Probe | None, *, ended: bool) -> Seen | None:
+    def _seen(self, probe: Probe | None, *, ended: bool) -> SeenStretch | None:
         content = self._content()
         if not content.get("begun"):
             return None
@@ -161,7 +161,7 @@ class StretchRunner:
             ended=ended,
             run_key=self.run_key,
         )
-        return Seen(stretch, looks)
+        return SeenStretch(stretch, looks)
 
 
 def _shape(probe: Probe, begun: float) -> dict[str, Any]:

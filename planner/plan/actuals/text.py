@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.plan.actuals.comparison import Actuals, Ahead, Compared, Coverage, LossForecast, Name, Outlook
+from planner.plan.actuals.comparison import Actuals, Ahead, Compared, Coverage, LossForecast, Name, TotalForecast
 from planner.plan.review.escaping import escaped
 from planner.plan.review.forecast_text import seconds_text
 from planner.plan.review.lines import entry, table
@@ -84,19 +84,19 @@ def _forecast(plan: Plan, found: Actuals, ahead: Ahead) -> str:
     else:
         start = f"at {format_percent(found.share)} of the run: {ahead.samples_factor:.2g} times the planned samples"
     parts = [start, f"samples {_between(ahead.samples, format_count)}"]
-    for name, outlook, planned in (
+    for name, total, planned in (
         ("p95 hours", ahead.hours, plan.estimate.hours.p95),
         ("p95", ahead.usd, plan.estimate.usd.p95),
     ):
-        if outlook is not None:
+        if total is not None:
             shown = format_usd if name == "p95" else format_hours
-            parts.append(f"{name} {shown(planned)} -> {_end(outlook.p95, shown)}")
+            parts.append(f"{name} {shown(planned)} -> {_end(total.p95, shown)}")
     left = "; outside of the plan's interval" if ahead.left_interval else ""
     return ", ".join(parts) + left
 
 
-def _between(outlook: Outlook, shown: Callable[[float], str]) -> str:
-    return f"{shown(outlook.p05)} to {_end(outlook.p95, shown)}"
+def _between(total: TotalForecast, shown: Callable[[float], str]) -> str:
+    return f"{shown(total.p05)} to {_end(total.p95, shown)}"
 
 
 def _end(value: float | None, shown: Callable[[float], str]) -> str:
