@@ -75,6 +75,7 @@ class _Run:
         self.change: RunChange | None = None
         self.noise: Measurement | None = None  # the newest, once it has left what was known
         self._looked = 0
+        self._expected: float | None = None  # seconds per step, of the run that goes on
 
     @property
     def ended(self) -> bool:
@@ -101,34 +102,32 @@ class _Run:
             self.rows = _rows(self.notebook)
 
     def _train(self, row: int) -> None:
-        self._looked = 0
-        expected = self._step_seconds(row)
+        self._looked, self._expected = 0, self._step_seconds(row)
         self.runner.run(
             self.online.probe(row),
             "run",
             longest_seconds=float("inf"),
             write=self._keep,
-            is_enough=lambda seen: self._pays_elsewhere(row, expected, seen),
+            is_enough=lambda seen: self._pays_elsewhere(row, seen),
         )
         self._look_back()
 
-    def _pays_elsewhere(self, row: int, expected: float | None, seen: SeenStretch) -> bool:
+    def _pays_elsewhere(self, row: int, seen: SeenStretch) -> bool:
         """After each look of a run that goes on: is it worth a restart to be, or to look, elsewhere?"""
         from planner.probing import RunChange, moved
 
         if len(seen.looks) <= self._looked:
             return False
         self._looked = len(seen.looks)
-        look, known = seen.looks[-1], self.change
-        now = look.step_seconds
+        look, now, expected = seen.looks[-1], seen.looks[-1].step_seconds, self._expected
         ratio = 0.0 if expected is None else moved(expected, now, look.window_variation or 0.0)
-        fresh = {} if known is None else known.fresh
         if _left_what_was_known(look, self.notebook):
             self.noise = look
         elif not ratio:
             return False
         if ratio:
-            self.change = RunChange(ratio, {**fresh, row: now})
+            before = 0.0 if self.change is None else self.change.log_ratio
+            self.change, self._expected = RunChange(before + ratio, {row: now}), now
         stretches = [*self.stretches, seen.stretch]
         belief = self._believe(stretches)
         if self.online.next_row(belief, searching=False) is not None:

@@ -20,7 +20,7 @@ from planner.columns import Z95, Floats
 from planner.inputs import Job, Measurement
 from planner.models import ConvergenceModel
 from planner.probing.next_probe import DEAREST_START, Belief, best_measured, next_visit, start_plan
-from planner.probing.probe_plan import Probe
+from planner.probing.probe_plan import Probe, probe_of
 from planner.probing.stretches import Stretch, share_done
 from planner.probing.tuning_here import SpaceHere
 
@@ -67,6 +67,8 @@ class OnlineSpace:
         if change is None:
             change = RunChange(0.0, self._newest(measurements))
         belief = self._changed(belief, samples, change)
+        if not belief.measured:  # but what was measured is of other workers or batches
+            return replace(belief, probe_seconds=np.zeros(len(self.space)))
         whole, left = np.exp(belief.log_value), max(1.0 - done, 0.0)
         best = min(belief.measured.values())
         batch = self.here.global_batch
@@ -76,8 +78,8 @@ class OnlineSpace:
 
     def _newest(self, measurements: Sequence[Measurement]) -> dict[int, float]:
         """The last measured step of each row, in seconds."""
-        found = ((self.row_of(one.gpus_per_node, one.gpu_batch), one.step_seconds) for one in measurements)
-        return {row: seconds for row, seconds in found if row is not None}
+        found = ((self.row_of(one.gpus_per_node, one.gpu_batch), one) for one in measurements)
+        return {row: one.step_seconds for row, one in found if row is not None and self.probe(row) == probe_of(one)}
 
     def _changed(self, belief: Belief, samples: ConvergenceModel, change: RunChange) -> Belief:
         log_value, log_sd = belief.log_value + change.log_ratio / 2, np.hypot(belief.log_sd, change.log_ratio / 2)

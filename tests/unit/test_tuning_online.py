@@ -52,6 +52,15 @@ def test_a_stretch_costs_the_restart_and_what_it_is_slower(job: Job) -> None:
     assert belief.probe_seconds[slow] == pytest.approx(10.0 + 124 * 0.2 * share, rel=0.1)
 
 
+def test_what_other_workers_took_is_no_measurement_of_these(job: Job) -> None:
+    online, samples = OnlineSpace(job, (2,)), fit_convergence(job, None)
+    elsewhere = [row(1, 64, 0.03), row(2, 64, 0.03).model_copy(update={"nodes": 2, "gpus_per_node": 1})]
+    belief = online.believe(elsewhere, samples, done=0.0, restart=10.0)
+    assert not belief.measured
+    assert not belief.probe_seconds.any()
+    assert online.next_row(belief) is not None
+
+
 def test_near_the_end_no_stretch_elsewhere_is_worth_a_restart(job: Job) -> None:
     online, samples = OnlineSpace(job, (1, 2)), fit_convergence(job, None)
     belief = {done: online.believe([row(2, 64, 0.03)], samples, done=done, restart=10.0) for done in (0.0, 0.999, 2.0)}
