@@ -118,6 +118,7 @@ resource "aws_autoscaling_group" "nodes" {
     aws_s3_bucket_public_access_block.checkpoints,
     aws_s3_bucket_server_side_encryption_configuration.checkpoints,
     aws_s3_bucket_versioning.checkpoints,
+    aws_autoscaling_group.fallback,
     aws_s3_object.source,
     aws_scheduler_schedule.stop,
     aws_vpc_endpoint.s3,

@@ -7,7 +7,11 @@ locals {
   # From the first apply on: later ones ignore it.
   stop_time = timeadd(timestamp(), "${local.longest_seconds}s")
 
-  group_names = merge({ gpu = local.name }, var.checkpoint_tier == null ? {} : { memory = local.memory_name })
+  group_names = merge(
+    { gpu = local.name },
+    var.checkpoint_tier == null ? {} : { memory = local.memory_name },
+    var.policy_file == null ? {} : { fallback = local.fallback_name },
+  )
   group_arns = {
     # By name: the groups come after what stops them. The star stands for the ID that AWS gives to a group.
     for role, name in local.group_names : role =>
@@ -17,6 +21,7 @@ locals {
   stopped_groups = merge(
     { gpu = aws_autoscaling_group.nodes.name },
     { for index, group in aws_autoscaling_group.memory : "memory" => group.name },
+    { for index, group in aws_autoscaling_group.fallback : "fallback" => group.name },
   )
 }
 
@@ -102,8 +107,10 @@ resource "aws_autoscaling_schedule" "stop" {
 
 # Nodes that are there and say nothing for half an hour are broken, or cut off: each agent writes a line every ten minutes.
 resource "aws_autoscaling_policy" "silent" {
-  name                   = "${local.name}-silent"
-  autoscaling_group_name = aws_autoscaling_group.nodes.name
+  for_each = { for role, name in local.stopped_groups : role => name if role != "memory" }
+
+  name                   = "${each.value}-silent"
+  autoscaling_group_name = each.value
   policy_type            = "SimpleScaling"
   adjustment_type        = "ExactCapacity"
   scaling_adjustment     = 0
@@ -117,12 +124,12 @@ resource "aws_cloudwatch_metric_alarm" "silent" {
   evaluation_periods  = 6
   datapoints_to_alarm = 6
   treat_missing_data  = "notBreaching"
-  alarm_actions       = concat([aws_autoscaling_policy.silent.arn], var.interruption_topic_arn == null ? [] : [var.interruption_topic_arn])
+  alarm_actions       = concat(values(aws_autoscaling_policy.silent)[*].arn, var.interruption_topic_arn == null ? [] : [var.interruption_topic_arn])
   tags                = local.tags
 
   metric_query {
     id          = "silent_nodes"
-    expression  = "IF(FILL(lines, 0) == 0, nodes, 0)"
+    expression  = "IF(FILL(lines, 0) == 0, ${join(" + ", [for role in keys(aws_autoscaling_policy.silent) : "FILL(nodes_${role}, 0)"])}, 0)"
     label       = "Nodes in service while no line is written"
     return_data = true
   }
@@ -139,15 +146,19 @@ resource "aws_cloudwatch_metric_alarm" "silent" {
     }
   }
 
-  metric_query {
-    id = "nodes"
+  dynamic "metric_query" {
+    for_each = aws_autoscaling_policy.silent
 
-    metric {
-      namespace   = "AWS/AutoScaling"
-      metric_name = "GroupInServiceInstances"
-      period      = 300
-      stat        = "Minimum"
-      dimensions  = { AutoScalingGroupName = local.name }
+    content {
+      id = "nodes_${metric_query.key}"
+
+      metric {
+        namespace   = "AWS/AutoScaling"
+        metric_name = "GroupInServiceInstances"
+        period      = 300
+        stat        = "Minimum"
+        dimensions  = { AutoScalingGroupName = metric_query.value.autoscaling_group_name }
+      }
     }
   }
 }

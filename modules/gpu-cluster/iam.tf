@@ -31,6 +31,16 @@ locals {
     },
   ]
 
+  policy_statements = var.policy_file == null ? [] : [
+    {
+      Sid       = "OrderOnDemandNodesInTime"
+      Effect    = "Allow"
+      Action    = ["autoscaling:DeleteScheduledAction", "autoscaling:PutScheduledUpdateGroupAction"]
+      Resource  = [local.group_arns.fallback]
+      Condition = {}
+    },
+  ]
+
   topic_statements = var.interruption_topic_arn == null ? [] : [
     {
       Sid       = "SayWhyItFailed"
@@ -110,7 +120,7 @@ resource "aws_iam_role_policy" "node" {
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = [
-      for statement in concat(local.node_statements, local.data_statements, local.ecr_statements, local.kms_statements, local.topic_statements) :
+      for statement in concat(local.node_statements, local.data_statements, local.ecr_statements, local.kms_statements, local.policy_statements, local.topic_statements) :
       { for key, value in statement : key => value if key != "Condition" || value != {} }
     ]
   })

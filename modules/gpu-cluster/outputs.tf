@@ -8,6 +8,11 @@ output "memory_autoscaling_group_name" {
   value       = one(aws_autoscaling_group.memory[*].name)
 }
 
+output "fallback_autoscaling_group_name" {
+  description = "Auto Scaling group of the on-demand nodes that take over from spot nodes; null without policy_file."
+  value       = one(aws_autoscaling_group.fallback[*].name)
+}
+
 output "launch_template_id" {
   description = "Launch template of instance_type."
   value       = aws_launch_template.node[var.instance_type].id
@@ -71,7 +76,7 @@ output "commands" {
     model = "aws s3 cp --recursive ${local.checkpoint_uri}/ model/ --region ${local.region}"
     # GPU nodes first: they may still hand their last checkpoint over.
     stop = join(" && ", [
-      for group in concat([aws_autoscaling_group.nodes.name], aws_autoscaling_group.memory[*].name) :
+      for group in concat([aws_autoscaling_group.nodes.name], aws_autoscaling_group.fallback[*].name, aws_autoscaling_group.memory[*].name) :
       "aws autoscaling update-auto-scaling-group --min-size 0 --max-size 0 --desired-capacity 0 --auto-scaling-group-name ${group} --region ${local.region}"
     ])
   }

@@ -1,6 +1,9 @@
 # Warnings, not errors: a quota can be raised while the plan is reviewed.
 
 locals {
+  # All of them, should spot not do.
+  on_demand_at_most = var.policy_file == null ? var.on_demand_count : var.node_count
+
   family = regex("^[a-z]+", var.instance_type)
   vcpus  = data.aws_ec2_instance_type.node[var.instance_type].default_vcpus
 
@@ -15,7 +18,7 @@ locals {
     spot      = contains(["g", "gr", "p", "vt"], local.family) && !startswith(var.instance_type, "p6")
   }
   vcpus_needed = {
-    on_demand = var.on_demand_count * local.vcpus
+    on_demand = local.on_demand_at_most * local.vcpus
     spot      = (var.node_count - var.on_demand_count) * local.vcpus
   }
   vcpus_allowed = { for option, quota in data.aws_servicequotas_service_quota.vcpus : option => quota.value }
@@ -33,7 +36,7 @@ data "aws_servicequotas_service_quota" "vcpus" {
 check "on_demand_quota" {
   assert {
     condition     = local.vcpus_needed.on_demand <= lookup(local.vcpus_allowed, "on_demand", local.vcpus_needed.on_demand)
-    error_message = "${var.on_demand_count} on-demand ${var.instance_type} need ${local.vcpus_needed.on_demand} vCPUs; quota ${local.quota_codes.on_demand} allows ${lookup(local.vcpus_allowed, "on_demand", 0)} in ${local.region}. Ask for more in Service Quotas."
+    error_message = "${local.on_demand_at_most} on-demand ${var.instance_type} need ${local.vcpus_needed.on_demand} vCPUs; quota ${local.quota_codes.on_demand} allows ${lookup(local.vcpus_allowed, "on_demand", 0)} in ${local.region}. Ask for more in Service Quotas."
   }
 }
 

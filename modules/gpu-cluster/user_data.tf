@@ -5,6 +5,7 @@ locals {
     region                   = local.region
     group                    = local.name
     memory_group             = var.checkpoint_tier == null ? null : local.memory_name
+    fallback_group           = var.policy_file == null ? null : local.fallback_name
     max_runtime_seconds      = var.max_runtime_seconds
     max_wait_seconds         = var.max_capacity_wait_seconds + var.max_wait_seconds
     topic                    = var.interruption_topic_arn
@@ -26,6 +27,7 @@ locals {
     max_wait_seconds    = var.max_wait_seconds
     heartbeat_seconds   = var.heartbeat_seconds
     source              = local.source
+    policy              = local.policy
     root_volume_gib     = var.root_volume_gib
     data                = local.node_data
     max_silence_seconds = coalesce(var.max_silence_seconds, max(1800, 3 * var.checkpoint_interval_seconds))
@@ -58,19 +60,20 @@ locals {
 
   # A node gets what it needs: user data is small.
   agent_files = {
-    for name in keys(local.roles) : name => [
-      for file in fileset(local.agent_folder, "*.py") : file
-      if(file != "memory_node.py" || name == "memory") && (file != "data.py" || (name == "gpu" && length(var.data) > 0))
-    ]
+    for name in keys(local.roles) : name => setsubtract(fileset(local.agent_folder, "*.py"), concat(
+      name == "gpu" ? ["memory_node.py"] : ["data.py", "market.py"],
+      var.checkpoint_tier == null ? ["memory.py"] : [],
+      length(var.data) == 0 ? ["data.py"] : [],
+      var.policy_file == null ? ["market.py"] : [],
+    ))
   }
 
   start_scripts = {
     for name, role in local.roles : name => templatefile("${path.module}/user_data/start.sh.tftpl", {
       run_base64 = base64gzip(role.run)
       agent = {
-        for file in fileset(local.agent_folder, "*.py") :
+        for file in local.agent_files[name] :
         file => replace(file("${local.agent_folder}/${file}"), local.docstrings_and_comments, "")
-        if contains(local.agent_files[name], file)
       }
       services              = role.services
       first_contact_minutes = "10"

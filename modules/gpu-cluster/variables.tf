@@ -205,6 +205,17 @@ variable "on_demand_count" {
   }
 }
 
+variable "policy_file" {
+  description = "File of the root module with the deadline policy (scav.policy.json), by which the nodes decide when on-demand nodes take over from spot nodes. Null: they never do."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.policy_file == null || can(regex("^[A-Za-z0-9_.-]{1,64}$", var.policy_file))
+    error_message = "policy_file must be the name of a file beside main.tf, or null."
+  }
+}
+
 variable "efa_interfaces" {
   description = "EFA interfaces per node of instance_type; 0 for plain networking."
   type        = number

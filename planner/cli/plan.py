@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--on-demand-fallback/--no-on-demand-fallback",
     default=None,
-    help="Count on scav.policy.json being executed, which replaces spot nodes before a deadline is missed.",
+    help="Let on-demand nodes take over from spot nodes before a deadline is missed, and count on that.",
 )
 @click.option("--nodes", help="Replace the node range: 1..16.")
 @click.option("--region", "regions", multiple=True, help="Replace the job's regions; repeatable, or all.")

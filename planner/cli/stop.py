@@ -59,7 +59,8 @@ def _stop(run: AppliedRun) -> None:
     """Memory nodes last: what the GPU nodes give them at their end has to reach S3. An interrupt does not save them."""
     import time
 
-    run.empty(run.group)
+    for group in run.groups:
+        run.empty(group)
     if run.memory_group is None:
         return
     try:

@@ -35,6 +35,7 @@ class AppliedRun:
     run_id: str
     bucket: str
     group: str
+    fallback_group: str | None = None
     memory_group: str | None
     log_group: str
     checkpoint_uri: str
@@ -46,7 +47,7 @@ class AppliedRun:
             activities = self._activities()
             return Seen(
                 now=now,
-                capacity=self.capacity(self.group),
+                capacity=sum(map(self.capacity, self.groups)),
                 nodes=_lives(activities, self._instances(), objects, now),
                 heartbeats=[beat for key in beats if (beat := self._json(key))],
                 marks={name: objects[name] for name in (START, SUCCESS, FAILURE) if name in objects},
@@ -54,6 +55,11 @@ class AppliedRun:
                 checkpoints=_below(objects, "checkpoints/"),
                 refusals=_refusals(activities),
             )
+
+    @property
+    def groups(self) -> list[str]:
+        """Of nodes that train."""
+        return [self.group, *([self.fallback_group] if self.fallback_group else [])]
 
     def capacity(self, group: str) -> int:
         """That the group is to have; a group that was destroyed has none."""
@@ -89,7 +95,7 @@ class AppliedRun:
 
     def _instances(self, group: str | None = None) -> list[dict[str, Any]]:
         filters = [
-            {"Name": "tag:aws:autoscaling:groupName", "Values": [group or self.group]},
+            {"Name": "tag:aws:autoscaling:groupName", "Values": [group] if group else self.groups},
             {"Name": "instance-state-name", "Values": ["pending", "running", "shutting-down", "stopping"]},
         ]
         pages = self.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
@@ -98,7 +104,8 @@ class AppliedRun:
     def _activities(self) -> list[dict[str, Any]]:
         """Newest first. AWS keeps them for six weeks."""
         pages = self.client("autoscaling").get_paginator("describe_scaling_activities")
-        return [one for page in pages.paginate(AutoScalingGroupName=self.group) for one in page["Activities"]]
+        each = [pages.paginate(AutoScalingGroupName=group) for group in reversed(self.groups)]
+        return [one for found in each for page in found for one in page["Activities"]]
 
 
 def applied_run(folder: Path, plan: Plan, access: Access) -> AppliedRun:
@@ -115,6 +122,7 @@ def applied_run(folder: Path, plan: Plan, access: Access) -> AppliedRun:
         run_id=plan.run_id,
         bucket=values["checkpoint_bucket"],
         group=values["autoscaling_group_name"],
+        fallback_group=values.get("fallback_autoscaling_group_name"),
         memory_group=values.get("memory_autoscaling_group_name"),
         log_group=values["log_group_name"],
         checkpoint_uri=values["checkpoint_uri"],

@@ -24,7 +24,7 @@ from planner.plan.forecast import Forecast, format_forecasts, predict_one, sweep
 from planner.plan.forecast_request import ForecastRequest, Named, forecast_request
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
 from planner.plan.memory_report import MemoryQuestion, flat_rows, format_memory, memory_reports
-from planner.plan.policy import POLICY_FILE, Running, deadline_policy, parse_policy
+from planner.plan.policy import Running, deadline_policy, parse_policy
 from planner.plan.prices import PriceComparison, compare_prices, price_differences, price_notes
 from planner.plan.ratios import hours_cell
 from planner.plan.review.cost import Cost, exceeded, review_cost
@@ -39,7 +39,7 @@ from planner.plan.review.run_text import run_text
 from planner.plan.run_state import FAILURE, START, SUCCESS, NodeLife, RunState, Seen, run_state
 from planner.plan.schema import Plan, format_plan, parse_plan
 from planner.plan.spot import on_demand_case, simulated_case
-from planner.plan.variables import questions_left, workspace_variables
+from planner.plan.variables import POLICY_FILE, questions_left, workspace_variables
 
 __all__ = [
     "FAILURE",

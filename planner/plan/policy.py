@@ -1,6 +1,7 @@
 """`scav.policy.json`: when to replace spot nodes by on-demand ones, so that a deadline holds.
 
-The table is the one that was simulated. Whoever executes it (a scheduled pipeline, `scav policy`) needs nothing else.
+The table is the one that was simulated. The nodes execute it where the plan counts on that; `scav policy` says
+what it says.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveFloat, ValidationError, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, ValidationError, model_validator
 
 from planner.contract import Contract, first_fault
 from planner.errors import InputError
@@ -16,7 +17,6 @@ from planner.plan.schema import Plan
 from planner.plan.spot import simulated_case
 from planner.spot import MODE_NAMES, ON_DEMAND, Moment, PolicyTable
 
-POLICY_FILE = "scav.policy.json"
 Running = Literal["idle", "spot", "on_demand"]
 
 
@@ -27,6 +27,9 @@ class DeadlinePolicy(Contract):
     run_id: str
     deadline_hours: PositiveFloat
     on_demand_count: dict[Literal["spot", "on_demand"], NonNegativeInt]
+    assumed_work_hours: PositiveFloat | None = Field(
+        default=None, description="all the work, at most (p95): what the nodes have done of it is not left"
+    )
     table: PolicyTable
 
     @model_validator(mode="after")
@@ -69,6 +72,7 @@ def deadline_policy(plan: Plan) -> DeadlinePolicy | None:
         run_id=plan.run_id,
         deadline_hours=case.deadline_hours,
         on_demand_count={"spot": case.on_demand_count, "on_demand": case.nodes},
+        assumed_work_hours=case.assumed_work_hours,
         table=table,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 from planner.inputs import filled_command
 from planner.plan.schema import Plan
 
+POLICY_FILE = "scav.policy.json"
 _OLD_FAMILIES = ("p2.", "p3.", "p3dn.", "g3.", "g3s.")  # as in modules/gpu-cluster/defaults.tf
 
 
@@ -57,6 +58,7 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
         "container_image": run.image,
         "source_folder": "source" if run.source else None,
         "data": run.data_values,
+        "policy_file": POLICY_FILE if plan.spot and plan.spot.counts_on_fallback else None,
     }
     return decided | {name: value for name, value in open_ones.items() if value}
 

@@ -21,6 +21,8 @@ RUN = {
     "region": "us-east-1",
     "group": "scav-run-1",
     "memory_group": None,
+    "fallback_group": None,
+    "policy": None,
     "topic": None,
     "node_count": 1,
     "gpus_per_node": 4,

@@ -129,6 +129,22 @@ class CommandLine:
         )
         return {}
 
+    def autoscaling_put_scheduled_update_group_action(self) -> Reply:
+        self.client("autoscaling").put_scheduled_update_group_action(
+            AutoScalingGroupName=self.value("--auto-scaling-group-name"),
+            ScheduledActionName=self.value("--scheduled-action-name"),
+            StartTime=self.value("--start-time"),
+            DesiredCapacity=int(self.value("--desired-capacity")),
+        )
+        return {}
+
+    def autoscaling_delete_scheduled_action(self) -> Reply:
+        self.client("autoscaling").delete_scheduled_action(
+            AutoScalingGroupName=self.value("--auto-scaling-group-name"),
+            ScheduledActionName=self.value("--scheduled-action-name"),
+        )
+        return {}
+
     def autoscaling_set_instance_health(self) -> Reply:
         assert self.value("--instance-id") == self.request["instance"]
         self.client("autoscaling").set_instance_health(

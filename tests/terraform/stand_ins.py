@@ -4,7 +4,8 @@ A folder (`WORLD`) holds it all: `s3/` is S3, `nodes/` what EC2 answers for each
 says about itself, `job.sh` what the container does, `runs` the argument lists that containers got, `looks` which groups
 were listed, `calls` the rest. Files that exist make things fail: `no-route` everything of AWS, `s3-denied` S3,
 `s3-refuses` its uploads, `aws-refuses` scaling, `disk-full` downloads, `registry-refuses` the image, `gpu-lost`
-nvidia-smi; `s3-is-silent` keeps AWS from telling the deadline when the run started; `dmesg` is the kernel's log.
+nvidia-smi; `s3-is-silent` keeps AWS from telling the deadline when the run started; `kill-after` says how many calls of
+AWS the agent survives; `dmesg` is the kernel's log.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ def stamp(path):
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(microseconds // 10**6))
     return f"{whole}.{microseconds % 10**6:06d}+00:00"
 
+if exists("kill-after"):
+    left = int(read(f"{world}/kill-after")) - 1
+    write(f"{world}/kill-after", str(left).encode())
+    if left < 0:
+        os.remove(f"{world}/kill-after")
+        os.kill(os.getppid(), 9)
+        sys.exit("killed")
 if exists("no-route"):
     sys.exit("Could not connect to the endpoint URL")
 if words[0].startswith("s3") and exists("s3-denied"):

@@ -27,6 +27,7 @@ LEFT_OUT = {
         "deep_learning_container": "a probe names its image",
         "instance_type_overrides": "a probe measures one type",
         "checkpoint_bucket": "a probe's bucket goes with it",
+        "policy_file": "a probe has no deadline",
         "checkpoint_kms_key_arn": "a probe's bucket is its own",
         "checkpoint_tier": "a probe writes no checkpoints that must survive",
         "checkpoint_expiry_days": "the bucket is gone long before",

@@ -124,7 +124,7 @@ run "stops_that_do_not_need_the_nodes" {
     error_message = "Its role can do nothing else."
   }
   assert {
-    condition     = aws_autoscaling_policy.silent.adjustment_type == "ExactCapacity" && aws_autoscaling_policy.silent.scaling_adjustment == 0
+    condition     = aws_autoscaling_policy.silent["gpu"].adjustment_type == "ExactCapacity" && aws_autoscaling_policy.silent["gpu"].scaling_adjustment == 0
     error_message = "Silence empties the group."
   }
   assert {

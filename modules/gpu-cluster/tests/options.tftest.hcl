@@ -342,3 +342,50 @@ run "a_probe" {
     error_message = "Whoever collects the results knows where they are."
   }
 }
+
+run "on_demand_nodes_take_over" {
+  command = plan
+
+  variables {
+    policy_file       = "README.md"
+    container_command = [join("", [for number in range(45) : sha256(tostring(number))])]
+    data              = [{ name = "train", uri = "s3://somebody/imagenet/train/", gib = 150 }]
+  }
+
+  assert {
+    condition = (
+      aws_autoscaling_group.fallback[0].name == "scav-run-1-on-demand" && aws_autoscaling_group.fallback[0].desired_capacity == 0 &&
+      aws_autoscaling_group.fallback[0].max_size == 4 && length(aws_autoscaling_group.fallback[0].mixed_instances_policy) == 0
+    )
+    error_message = "On-demand nodes wait in a group of their own, which is empty."
+  }
+  assert {
+    condition = (
+      join(",", keys(aws_scheduler_schedule.stop)) == "fallback,gpu" && join(",", keys(aws_autoscaling_schedule.stop)) == "fallback,gpu" &&
+      join(",", keys(aws_autoscaling_policy.silent)) == "fallback,gpu"
+    )
+    error_message = "Whatever stops the one group stops the other."
+  }
+  assert {
+    condition = strcontains(
+      [for query in aws_cloudwatch_metric_alarm.silent.metric_query : query.expression if query.id == "silent_nodes"][0],
+      "FILL(nodes_fallback, 0) + FILL(nodes_gpu, 0)"
+    )
+    error_message = "Nodes of both groups count as there."
+  }
+  assert {
+    condition = anytrue([
+      for statement in jsondecode(aws_iam_role_policy.node.policy).Statement :
+      join(",", statement.Action) == "autoscaling:DeleteScheduledAction,autoscaling:PutScheduledUpdateGroupAction" && endswith(statement.Resource[0], "/scav-run-1-on-demand")
+    ]) && !strcontains(aws_iam_role_policy.node.policy, "UpdateAutoScalingGroup\"")
+    error_message = "The nodes may order on-demand nodes, and change nothing else of a group."
+  }
+  assert {
+    condition     = local.run.policy.key == "policy/${local.run.policy.sha256}.json" && endswith(aws_s3_object.policy[0].key, local.run.policy.key) && local.run.fallback_group == "scav-run-1-on-demand"
+    error_message = "The nodes know the policy by its hash."
+  }
+  assert {
+    condition     = local.user_data_bytes.gpu <= 16384
+    error_message = "User data has room for the longest command, data and a policy."
+  }
+}

@@ -122,10 +122,11 @@ run "values_that_are_no_values" {
     data                        = [{ name = "all", uri = "s3://bucket/*", gib = 1 }]
     checkpoint_kms_key_arn      = "alias/key"
     policy_arns                 = ["AdministratorAccess"]
+    policy_file                 = "../scav.policy.json"
   }
 
   expect_failures = [
-    var.security_group_ids, var.data, var.checkpoint_kms_key_arn, var.policy_arns,
+    var.security_group_ids, var.data, var.checkpoint_kms_key_arn, var.policy_arns, var.policy_file,
     var.run_id, var.vpc_id, var.subnet_ids, var.ami_id, var.container_image, var.availability_zone_id,
     var.instance_type, var.instance_type_overrides, var.node_count, var.gpus_per_node, var.on_demand_count,
     var.efa_interfaces, var.network_cards, var.root_volume_gib, var.checkpoint_bucket,

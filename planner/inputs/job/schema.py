@@ -96,7 +96,7 @@ class Constraints(Contract):
     )
     on_demand_fallback: bool = Field(
         default=False,
-        description="count on somebody executing scav.policy.json, which replaces spot nodes before it is too late",
+        description="on-demand nodes take over from spot nodes before it is too late, and the plan counts on that",
     )
     quotas: Quotas = Quotas()
 

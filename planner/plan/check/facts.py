@@ -17,6 +17,7 @@ GROUP = "aws_autoscaling_group.nodes"
 TEMPLATE = "aws_launch_template.node"
 STOP = "aws_autoscaling_schedule.stop"
 MEMORY_GROUP = "aws_autoscaling_group.memory"
+FALLBACK_GROUP = "aws_autoscaling_group.fallback"
 MEMORY_TEMPLATE = "aws_launch_template.memory"
 UNKNOWN = "known after apply"
 _MOST_USER_DATA_BYTES = 1 << 20  # once unpacked; AWS takes 16 KiB
@@ -30,6 +31,7 @@ def plan_facts(plan: Plan, expected: Json, resources: Resources, settings: Seque
     return [
         *_group_facts(plan, resources),
         *_memory_facts(plan, expected, resources),
+        *_fallback_facts(plan, expected, resources),
         *_stop_facts(resources),
         *_template_facts(expected, resources),
         *_settings_facts(expected, settings),
@@ -113,6 +115,24 @@ def _memory_facts(plan: Plan, expected: Json, resources: Resources) -> Iterator[
         yield "volumes of memory nodes", volumes, list(_volumes(_after(change)))
         if "ami_id" in expected:
             yield "machine image of memory nodes", expected["ami_id"], _after(change).get("image_id", UNKNOWN)
+
+
+def _fallback_facts(plan: Plan, expected: Json, resources: Resources) -> Iterator[Fact]:
+    """Of on-demand nodes that may take over; without a policy their group is unasked for."""
+    if "policy_file" not in expected:
+        return
+    groups = resources.named(FALLBACK_GROUP)
+    yield "groups of on-demand nodes", 1, len(groups)
+    for change in groups:
+        after = _after(change)
+        yield "name of the on-demand group", f"scav-{plan.run_id}-on-demand", after.get("name", UNKNOWN)
+        yield "on-demand nodes at most", plan.choice.node_count, after.get("max_size", UNKNOWN)
+        yield "on-demand nodes at least", 0, after.get("min_size", UNKNOWN)
+        if "create" in change["change"]["actions"]:
+            yield "on-demand nodes at start", 0, after.get("desired_capacity", UNKNOWN)
+        zones = resources.zones(after.get("vpc_zone_identifier"))
+        allowed = [plan.choice.availability_zone, *plan.choice.other_zones]
+        yield "zone of the on-demand nodes", zones if zones and set(zones) <= set(allowed) else allowed, zones
 
 
 def _stop_facts(resources: Resources) -> Iterator[Fact]:

@@ -23,7 +23,7 @@ from planner.plan.check.comparison import (
     shown,
     unasked,
 )
-from planner.plan.check.facts import GROUP, MEMORY_GROUP, MODULE_ADDRESS, STOP, Resources, plan_facts
+from planner.plan.check.facts import FALLBACK_GROUP, GROUP, MEMORY_GROUP, MODULE_ADDRESS, STOP, Resources, plan_facts
 from planner.plan.schema import Plan
 from planner.plan.variables import workspace_variables
 
@@ -107,6 +107,7 @@ def _missing(terraform_plan: Json, declared: frozenset[str]) -> Iterator[Differe
 def _unasked(plan: Plan, terraform_plan: Json, declared: frozenset[str]) -> Iterator[Unasked]:
     found: dict[str, str] = {}
     planned = {GROUP, STOP, *([MEMORY_GROUP] if plan.choice.checkpoint_tier else [])}
+    planned |= {FALLBACK_GROUP} if plan.spot and plan.spot.counts_on_fallback else set()
     for change in terraform_plan["resource_changes"]:
         address = f"{'data.' if change.get('mode') == 'data' else ''}{change['type']}.{change['name']}"
         asked = change.get("module_address") == MODULE_ADDRESS and address in declared

@@ -137,7 +137,11 @@ def spot_details(plan: Plan) -> str:
 
 
 def fallback_text(plan: Plan) -> str:
-    return "counts on scav.policy.json being executed" if plan.spot and plan.spot.counts_on_fallback else ""
+    return (
+        "on-demand nodes take over before the deadline is missed (scav.policy.json)"
+        if plan.spot and plan.spot.counts_on_fallback
+        else ""
+    )
 
 
 def limited_text(plan: Plan) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 RUN_FILE = Path(os.environ.get("SCAV_RUN_FILE", "/etc/scav/run.json"))
 RUN = json.loads(RUN_FILE.read_text(encoding="utf-8"))
+RUN["gang"] = RUN["group"]  # whose nodes train: the on-demand group's once its nodes have replaced these (market.py)
 NODE_STARTED = RUN_FILE.stat().st_mtime  # when user data ran, which it does once
 STATE = Path(os.environ.get("SCAV_STATE_DIR", "/var/lib/scav"))
 # In memory: what is counted there is counted on a full disk too. It outlives the services, not the machine.
@@ -27,10 +28,14 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 FAILED = (OSError, HTTPException, subprocess.SubprocessError)
 
 
+class TakenOver(Exception):
+    """On-demand nodes take over from these (market.py): the job stops here."""
+
+
 def nodes():
     """Running nodes that stay. All agree on the first: on-demand before spot, then the oldest."""
     leaving = marked("_draining")
-    found = [node for node in running(RUN["group"]) if node["InstanceId"] not in leaving]
+    found = [node for node in running(RUN["gang"]) if node["InstanceId"] not in leaving]
     return sorted(found, key=lambda node: node.get("InstanceLifecycle") == "spot")
 
 

@@ -42,7 +42,7 @@ def mount(source, me, folder):
 
 def device(name, me):
     """The volume behind this name of the launch template: Nitro calls it by its ID, older machines xvdf."""
-    mine = next(node for node in running(RUN["group"]) if node["InstanceId"] == me)
+    mine = next(node for node in running(RUN["gang"]) if node["InstanceId"] == me)
     volume = next(disk["Ebs"]["VolumeId"] for disk in mine["BlockDeviceMappings"] if disk["DeviceName"] == name)
     disk = BY_ID / f"nvme-Amazon_Elastic_Block_Store_{volume.replace('-', '')}"
     choices = [Path(f"{disk}-part1"), disk, Path(name.replace("/sd", "/xvd")), Path(name)]

@@ -5,15 +5,22 @@ import json
 import subprocess
 import time
 
-from cloud import FAILED, NOTES, RUN, aws, log, newest_checkpoint, put, reason, scale_to_zero
-from memory import MemoryTier
+from cloud import FAILED, NOTES, RUN, attempt, aws, log, newest_checkpoint, put, reason, scale_to_zero
+
+# Of on-demand nodes, should no spot node be left (market.py): no order may outlive the run.
+ORDER_AHEAD = "on-demand-in-time"
 
 
 def stop():
     """Scale the groups to 0, which also ends this node. One that cannot do that shuts down, whatever is wrong."""
     log("the run ends: group scales to 0")
-    groups = [group for group in (RUN["memory_group"], RUN["group"]) if group]
+    groups = [group for group in (RUN["memory_group"], RUN["fallback_group"], RUN["group"]) if group]
+    if RUN["fallback_group"]:
+        name = ("--auto-scaling-group-name", RUN["fallback_group"], "--scheduled-action-name", ORDER_AHEAD)
+        attempt("take the order for on-demand nodes back", aws, "autoscaling", "delete-scheduled-action", *name)
     if RUN["memory_group"]:
+        from memory import MemoryTier  # only nodes that need them have these files
+
         MemoryTier().wait_until_stored()
     refused = [group for group in groups if not emptied(group)]
     if refused:

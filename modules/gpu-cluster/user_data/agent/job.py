@@ -20,11 +20,12 @@ INSTALL = 'python -m pip install --quiet --requirement requirements.txt && exec 
 class Job:
     """What `run` returns: "succeeded", "failed", "stalled", or "moved" when the rendezvous host changed."""
 
-    def __init__(self, me, heartbeat, checkpoints, results):
+    def __init__(self, me, heartbeat, checkpoints, results, market=None):
         self.me = me
         self.heartbeat = heartbeat
         self.checkpoints = checkpoints
         self.results = results
+        self.market = market
         self.how_it_ended = ""
 
     def run(self, host):
@@ -47,6 +48,8 @@ class Job:
                 subprocess.run(["docker", "stop", "-t", "45", "scav-train"], check=False)
                 process.wait()
             self.upload()
+            if self.market:
+                self.market.job_stopped(signs.working_since)
         reader.join(timeout=5)
         self.how_it_ended = f"the job {outcome}"
         if outcome in ("succeeded", "failed"):
@@ -69,6 +72,8 @@ class Job:
                 if [node["InstanceId"] for node in nodes()[:1]] not in ([], [host["InstanceId"]]):
                     log("the rendezvous host changed")
                     return "moved"
+                if self.market:
+                    self.market.obey(signs.leads, signs.working_since)
                 if signs.stalled():
                     log(f"no sign of the job on any node for {RUN['max_silence_seconds']} s")
                     return "stalled"
@@ -92,6 +97,7 @@ class Signs:
         self.seen = False
         self.said = None
         self.began = time.time()
+        self.working_since = self.began  # or since the first word of progress
         self.next_look = self.began + RUN["max_silence_seconds"] / 4
 
     def stalled(self):
@@ -112,6 +118,8 @@ def follow(stream, last_lines, signs):
         last_lines.append(line.rstrip("\n")[-500:])
         signs.seen = True
         if PROGRESS.search(line):
+            if signs.said is None:
+                signs.working_since = time.time()
             signs.said = last_lines[-1]
 
 

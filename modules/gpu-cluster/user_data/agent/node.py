@@ -18,6 +18,7 @@ from cloud import (
     POLL_SECONDS,
     RUN,
     Heartbeat,
+    TakenOver,
     finished,
     log,
     mark_unhealthy,
@@ -32,7 +33,6 @@ from disk import use_own_disks
 from ending import Failures, fail, stop
 from fitness import fit, gpu_fault, replaced_or_ended
 from job import Job
-from memory import MemoryTier
 from source import unpack
 
 NOTICE_POLL_SECONDS = 5
@@ -53,15 +53,29 @@ def train():
     if not fit(me, heartbeat):
         return
     use_own_disks()
+    try:
+        work(me, heartbeat)
+    except TakenOver:
+        from market import turn
+
+        turn(me)
+
+
+def work(me, heartbeat):
+    market = None
+    if RUN["policy"]:  # only nodes that need them have these files
+        from market import joined
+
+        market = joined(me)
     if RUN["data"]:
-        from data import fetch  # only nodes of jobs with data have it
+        from data import fetch
 
         fetch(me, heartbeat)
-    checkpoints = Checkpoints(MemoryTier() if RUN["memory_group"] else None)
-    job = Job(me, heartbeat, checkpoints, Mirror("results", f"results/{me}"))
+    checkpoints = Checkpoints(memory_tier())
+    job = Job(me, heartbeat, checkpoints, Mirror("results", f"results/{me}"), market)
     failures = Failures()
     while not finished():
-        host = wait_for_nodes(heartbeat)
+        host = wait_for_nodes(me, heartbeat, market)
         if host is None:
             fail(f"not all nodes came within {RUN['max_wait_seconds']} s")
             return
@@ -84,6 +98,14 @@ def train():
         time.sleep(POLL_SECONDS)
     log("done")
     stop()
+
+
+def memory_tier():
+    if not RUN["memory_group"]:
+        return None
+    from memory import MemoryTier
+
+    return MemoryTier()
 
 
 def given_up(failures, outcome):
@@ -170,18 +192,21 @@ def postpone_shutdown():
     subprocess.run(["shutdown", "-h", f"+{minutes}"], check=True)
 
 
-def wait_for_nodes(heartbeat):
+def wait_for_nodes(me, heartbeat, market):
     """The rendezvous host, once all nodes are there: the world size is fixed, nothing can run before.
 
-    None when the others do not come: those that are here cost money and do nothing.
+    None when the others do not come: those that are here cost money and do nothing. For spot nodes with a policy, its
+    table says for how long to wait.
     """
     patience = time.monotonic() + RUN["data_seconds"] + RUN["max_wait_seconds"]
-    while time.monotonic() < patience:
+    while market or time.monotonic() < patience:
         found = ready_nodes()
         if len(found) >= RUN["node_count"]:
             return found[0]
         heartbeat("waiting", nodes=len(found))
         log(f"{len(found)} of {RUN['node_count']} nodes are there")
+        if market:
+            market.obey([node["InstanceId"] for node in nodes()[:1]] == [me])
         time.sleep(POLL_SECONDS)
     return None
 
