@@ -24,7 +24,7 @@ from planner.columns import Z95, Flags, Floats
 from planner.models.sharded_step_time.fitted_steps import FittedSteps
 from planner.models.sharded_step_time.fitted_types import FittedTypes, fit_types
 from planner.models.sharded_step_time.posterior import without_rows
-from planner.models.sharded_step_time.prior import Prior
+from planner.models.sharded_step_time.prior import ShardedPrior
 
 Parts = Iterator[tuple[Flags, Flags]]  # what is fitted, what is predicted
 MANY, SOME, FEW = 300, 100, 40  # rows, for which splits make sense
@@ -68,7 +68,7 @@ def main() -> None:
     print(json.dumps({"rows": rows}) if arguments.json else text(rows))
 
 
-def cold(table: Table, others: Sequence[Table], prior: Prior) -> list[dict[str, Any]]:
+def cold(table: Table, others: Sequence[Table], prior: ShardedPrior) -> list[dict[str, Any]]:
     median, sd = FittedSteps(without_rows(prior)).predict(table.layout, table.hardware)
     split = f"{table.family}: cold"
     shares = np.array([np.median(other.log_step - ideal_log_step(other)) for other in others])
@@ -129,7 +129,7 @@ def draws(count: int) -> Parts:
         yield chosen, ~chosen
 
 
-def scored(split: str, parts: Parts, table: Table, prior: Prior) -> list[dict[str, Any]]:
+def scored(split: str, parts: Parts, table: Table, prior: ShardedPrior) -> list[dict[str, Any]]:
     errors: dict[str, list[Floats]] = {}
     spreads: dict[str, list[Floats]] = {}
     for fitted, held in parts:
@@ -141,7 +141,7 @@ def scored(split: str, parts: Parts, table: Table, prior: Prior) -> list[dict[st
     return [row(split, model, np.concatenate(errors[model]), np.concatenate(spreads[model])) for model in errors]
 
 
-def predictors(known: Table, prior: Prior) -> dict[str, Callable[[Table], tuple[Floats, Floats | float]]]:
+def predictors(known: Table, prior: ShardedPrior) -> dict[str, Callable[[Table], tuple[Floats, Floats | float]]]:
     share = known.log_step - ideal_log_step(known)
     plain, plain_sd = forest(features(known), known.log_step)
     over, over_sd = forest(features(known), share - np.median(share))
@@ -158,7 +158,7 @@ def predictors(known: Table, prior: Prior) -> dict[str, Callable[[Table], tuple[
     }
 
 
-def fitted(known: Table, prior: Prior) -> FittedTypes:
+def fitted(known: Table, prior: ShardedPrior) -> FittedTypes:
     """As the product does: each kind of GPU has parameters of its own, for which the others speak."""
     kinds = np.array(known.gpu_type)
     return fit_types({kind: as_rows(known.at(kinds == kind)) for kind in sorted(set(known.gpu_type))}, prior)

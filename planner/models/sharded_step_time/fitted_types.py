@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
 from planner.models.sharded_step_time.posterior import StepRows, fit_posterior, joined_rows, without_rows
-from planner.models.sharded_step_time.prior import Prior, lent
+from planner.models.sharded_step_time.prior import ShardedPrior, lent
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class FittedTypes:
         return self.probed.get(name, self.unprobed)
 
 
-def fit_types(rows: Mapping[str, StepRows], prior: Prior) -> FittedTypes:
+def fit_types(rows: Mapping[str, StepRows], prior: ShardedPrior) -> FittedTypes:
     """`rows` by instance type."""
     if not rows:
         return FittedTypes(FittedSteps(without_rows(prior)))
@@ -29,13 +29,13 @@ def fit_types(rows: Mapping[str, StepRows], prior: Prior) -> FittedTypes:
     return FittedTypes(_unprobed(list(rows.values()), prior), probed)
 
 
-def _unprobed(groups: Sequence[StepRows], prior: Prior) -> FittedSteps:
+def _unprobed(groups: Sequence[StepRows], prior: ShardedPrior) -> FittedSteps:
     posterior = fit_posterior(joined_rows(groups), prior)
     between = np.diag(lent(posterior.theta, np.zeros_like(prior.sd), prior, posterior.noise_sd).sd ** 2)
     return FittedSteps(replace(posterior, covariance=posterior.covariance + between))
 
 
-def _lent(rows: Mapping[str, StepRows], name: str, prior: Prior) -> Prior:
+def _lent(rows: Mapping[str, StepRows], name: str, prior: ShardedPrior) -> ShardedPrior:
     """What the other types of the job say of this one."""
     others = [each for other, each in rows.items() if other != name]
     if not others:

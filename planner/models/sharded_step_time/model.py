@@ -18,7 +18,7 @@ from planner.models.configurations import Configurations
 from planner.models.sharded_step_time.distinct import distinct_rows
 from planner.models.sharded_step_time.fitted_steps import FittedSteps
 from planner.models.sharded_step_time.fitted_types import FittedTypes, fit_types
-from planner.models.sharded_step_time.form import seconds
+from planner.models.sharded_step_time.formula import seconds
 from planner.models.sharded_step_time.job_layout import Placed, Trained, hardware_of, layout_of
 from planner.models.sharded_step_time.layout import Hardware, Layout
 from planner.models.sharded_step_time.measured import Probed, measured_placements
