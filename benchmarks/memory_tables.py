@@ -62,7 +62,7 @@ MPT = {
     "7b": (32, 4096, 32),
     "13b": (40, 5120, 40),
     "30b": (48, 7168, 56),
-    "70b": (64, 8192, 64),
+    "70b": (80, 8192, 64),
 }
 
 
@@ -113,7 +113,7 @@ def _row(cells: Mapping[str, str]) -> Row | None:
     strategy = _FAMILIES[family](cells) if family else _plain(cells)
     if strategy is None:
         return None
-    loss = {"nanotron": "eager", "litgpt": "fused", "ms-swift": "hf", "torchtune": _torchtune_loss(cells)}
+    loss = {"nanotron": "eager", "litgpt": "half", "ms-swift": "hf", "torchtune": _torchtune_loss(cells)}
     attention = "eager" if family == "ms-swift" and not _has_flash(cells) else "flash"
     shape = found[1].model_copy(update={"loss": loss.get(family or "", "eager"), "attention": attention})
     kind = {"nanotron": "reserved", "ms-swift": "reserved_varying"}.get(family or "", "allocated")
@@ -183,6 +183,7 @@ def _litgpt(cells: Mapping[str, str]) -> Strategy | None:
         training="qlora" if "nf4" in cells["precision"] else lora,  # type: ignore[arg-type]
         double_quantized="nf4-dq" in cells["precision"],
         states="pure",
+        flat_parameters=True,  # of 2023; adapters share a block's with frozen weights
         micro_batch=int(cells["micro_batch"]),
         accumulation=max(int(cells["global_batch"]) // (gpus * int(cells["micro_batch"])), 1),
         load="full",

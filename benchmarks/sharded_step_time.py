@@ -21,7 +21,8 @@ from calibrate_sharded import as_rows, calibrate
 from sharded_data import Table, load_tables
 
 from planner.columns import Z95, Flags, Floats
-from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
+from planner.models.sharded_step_time.fitted_steps import FittedSteps
+from planner.models.sharded_step_time.fitted_types import FittedTypes, fit_types
 from planner.models.sharded_step_time.posterior import without_rows
 from planner.models.sharded_step_time.prior import ShardedPrior
 
@@ -144,16 +145,32 @@ def predictors(known: Table, prior: ShardedPrior) -> dict[str, Callable[[Table],
     share = known.log_step - ideal_log_step(known)
     plain, plain_sd = forest(features(known), known.log_step)
     over, over_sd = forest(features(known), share - np.median(share))
-    scav = fit_steps(as_rows(known), prior)
-    form = FittedSteps(scav.posterior, None, scav.reach)
+    scav = fitted(known, prior)
+    form = {name: FittedSteps(each.posterior, None, each.reach) for name, each in scav.probed.items()}
+    alone = FittedTypes(scav.unprobed, form)
     usual = float(np.median(share))
     return {
         "MFU": lambda asked: (ideal_log_step(asked) + usual, float(np.std(share))),
         "forest": lambda asked: (plain.predict(features(asked)), plain_sd),
         "MFU + forest": lambda asked: (ideal_log_step(asked) + usual + over.predict(features(asked)), over_sd),
-        "form": lambda asked: form.predict(asked.layout, asked.hardware),
-        "scav": lambda asked: scav.predict(asked.layout, asked.hardware),
+        "form": lambda asked: predicted(alone, asked),
+        "scav": lambda asked: predicted(scav, asked),
     }
+
+
+def fitted(known: Table, prior: ShardedPrior) -> FittedTypes:
+    """As the product does: each kind of GPU has parameters of its own, for which the others speak."""
+    kinds = np.array(known.gpu_type)
+    return fit_types({kind: as_rows(known.at(kinds == kind)) for kind in sorted(set(known.gpu_type))}, prior)
+
+
+def predicted(types: FittedTypes, asked: Table) -> tuple[Floats, Floats]:
+    median, sd = np.zeros(len(asked)), np.zeros(len(asked))
+    for kind in sorted(set(asked.gpu_type)):
+        rows = np.array(asked.gpu_type) == kind
+        some = asked.at(rows)
+        median[rows], sd[rows] = types.of(kind).predict(some.layout, some.hardware)
+    return median, sd
 
 
 def forest(columns: Floats, target: Floats) -> tuple[Any, float]:

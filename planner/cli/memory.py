@@ -36,6 +36,9 @@ from planner.cli.options import catalog_option, job_argument, json_option
     " (pure), half weights beside fp32 copies (master). [default: by the job's precision]",
 )
 @click.option("--load", type=click.Choice(["sharded", "full"]), help="full: from one file. [default: sharded]")
+@click.option(
+    "--flat-parameters", is_flag=True, default=None, help="FSDP's first version, with a block's weights in one."
+)
 @click.option("--compiled", is_flag=True, default=None, help="The model is compiled with torch.compile.")
 @click.option("--varying-length", is_flag=True, help="Samples vary in length, which fragments memory.")
 @catalog_option

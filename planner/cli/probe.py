@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # Options that mean something in some places only; elsewhere they would be ignored without a word.
 _PLACES_OF_OPTION = {
     "workers": ("local",),
-    "strategy": ("local", "container"),
     "nodes": ("container", "aws"),
     "image": ("container",),
     "base": ("container",),
@@ -67,7 +66,7 @@ _MAX_DURATION = "10min"
     "--strategy",
     metavar="SHARDING[,…]",
     help="How the script is to spread its model: ddp, zero1, zero2, fsdp or hsdp, and tensor_parallel=2, "
-    "recompute=full. [default: as it likes, or else ddp]",
+    "recompute=full. [default: as it likes, or else ddp; on aws as would be planned]",
 )
 @image_option
 @base_option
@@ -165,6 +164,7 @@ def command(
                 force=force,
                 dry_run=dry_run,
                 yes=yes,
+                strategy=asked,
             ),
         )
     else:

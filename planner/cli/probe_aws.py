@@ -16,7 +16,7 @@ from planner.cli.probe_table import adapter_note, probe_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner.inputs import Measurement, PlanInputs, Ran
+    from planner.inputs import Measurement, ParallelStrategy, PlanInputs, Ran
     from planner.outside.runners import ClusterRunner, Identity
     from planner.probing import ProbeCluster
 
@@ -35,6 +35,7 @@ class AwsOptions(NamedTuple):
     force: bool
     dry_run: bool
     yes: bool
+    strategy: ParallelStrategy | None = None
 
 
 def probe_on_aws(job: Path, options: AwsOptions) -> None:
@@ -56,6 +57,7 @@ def probe_on_aws(job: Path, options: AwsOptions) -> None:
         node_counts=options.nodes,
         spot=options.spot,
         longest_seconds=options.longest_seconds,
+        strategy=options.strategy,
     )
     if not clusters:
         raise ScavError("no instance type of the catalogue can be probed for this job: scav plan may say why")
@@ -232,13 +234,15 @@ def probe_workspace(
 
 
 def _price_table(clusters: Sequence[ProbeCluster]) -> list[str]:
+    from planner.inputs import strategy_text
     from planner.plan import table
     from planner.units import format_usd
 
     heading = ("cluster", "region", "local batches", "minutes", "about", "at most")
     body = [
         (
-            f"{cluster.name}{' spot' if cluster.spot else ''}",
+            f"{cluster.name}{' spot' if cluster.spot else ''}"
+            + (f", {strategy_text(cluster.strategy)}" if cluster.strategy else ""),
             cluster.region,
             " ".join(f"{batch:,}" for batch in cluster.gpu_batches),
             f"{cluster.expected_seconds / 60:.0f}",

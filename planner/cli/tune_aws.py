@@ -29,12 +29,6 @@ def tune_on_aws(job: Path, options: AwsOptions) -> None:
         raise InputError(fault)
     overrides = {"instance_types": list(options.instance_types)} if options.instance_types else {}
     inputs = load_inputs(job, overrides, None)
-    if inputs.job_file.job.workload.transformer is not None:
-        raise InputError(
-            "rented clusters are tuned for jobs whose model is whole on every GPU: measure with scav probe",
-            file=inputs.job_file.file,
-            key="workload.transformer",
-        )
     rented = rented_space(inputs, spot=options.spot)
     if not rented.start:
         raise ScavError("no probe is worth its price for this job, or nothing can be probed: scav plan says why")

@@ -50,7 +50,7 @@ from planner.inputs.measurements import (
 from planner.inputs.observations import Kind, Observation, Observed, parse_observations
 from planner.inputs.plan_inputs import Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
 from planner.inputs.runs import Ran, are_older, digest_of
-from planner.inputs.strategy_text import parse_strategy, strategy_text
+from planner.inputs.strategy_text import parse_strategy, refuse_strategy, strategy_text
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
 __all__ = [
@@ -144,6 +144,7 @@ __all__ = [
     "placeholder_fault",
     "plan_inputs",
     "refresh_catalog",
+    "refuse_strategy",
     "select_instance_types",
     "software_ages",
     "sort_listings",

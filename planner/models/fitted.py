@@ -45,7 +45,7 @@ class FittedModels:
     @property
     def probed_types(self) -> tuple[str, ...]:
         """Instance types with measurements that are believed."""
-        return tuple(self.step_time.rows_ if self.sharded_step_time is None else self.sharded_step_time.types_)
+        return tuple(self.step_time.rows_ if self.sharded_step_time is None else self.sharded_step_time.fitted_.probed)
 
     def parallel_efficiency(self, configurations: Configurations) -> Floats:
         return (self.sharded_step_time or self.step_time).parallel_efficiency(configurations)

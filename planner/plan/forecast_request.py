@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from planner.errors import InputError
-from planner.inputs import CountRange, InstanceType, ParallelStrategy, PlanInputs, Workload, named_instance_type
+from planner.inputs import (
+    CountRange,
+    InstanceType,
+    ParallelStrategy,
+    PlanInputs,
+    named_instance_type,
+    refuse_strategy,
+)
 from planner.search import Market, Survey, choose_candidate
 
 
@@ -38,7 +45,7 @@ def forecast_request(inputs: PlanInputs, survey: Survey, named: Named, *, sweep:
     """What is left open comes from the job; without an instance type, from what would be planned for it."""
     constraints = inputs.job_file.job.constraints
     if named.strategy is not None:
-        _refuse_unknown(inputs.job_file.job.workload, named.strategy)
+        refuse_strategy(inputs.job_file.job.workload, named.strategy)
     nodes = named.nodes or (constraints.nodes if sweep == "nodes" else None)
     if named.instance_type is None:
         return _as_planned(inputs, survey, named._replace(nodes=nodes), swept=sweep is not None)
@@ -51,25 +58,6 @@ def forecast_request(inputs: PlanInputs, survey: Survey, named: Named, *, sweep:
         global_batch=named.global_batch,
         strategy=named.strategy,
     )
-
-
-def _refuse_unknown(workload: Workload, strategy: ParallelStrategy) -> None:
-    """What the job's script cannot do, or no model of its shape."""
-    shape, options, key = workload.transformer, workload.strategies_or_default, "--strategy"
-    if shape is None:
-        raise InputError("needs workload.transformer in the job file", key=key)
-    for said, known, name in (
-        (strategy.sharding, options.sharding, "sharding"),
-        (strategy.recompute, options.recompute, "recompute"),
-    ):
-        if said not in known:
-            raise InputError(f"{said} is not in workload.strategies.{name} ({', '.join(known)})", key=key)
-    for degree, most, name in (
-        (strategy.tensor_parallel, options.tensor_parallel, "tensor_parallel"),
-        (strategy.pipeline, options.pipeline, "pipeline"),
-    ):
-        if degree > most:
-            raise InputError(f"{name} {degree} is beyond workload.strategies.{name} ({most})", key=key)
 
 
 def _as_planned(inputs: PlanInputs, survey: Survey, named: Named, *, swept: bool) -> ForecastRequest:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from planner.errors import InputError
-from planner.inputs import InstanceType, Job, Measurement, ParallelStrategy, PlanInputs, Precision
-from planner.models import Configurations, Strategies
-from planner.probing.probe_plan import Probe, batches_between, measuring_seconds, missing
+from planner.inputs import InstanceType, Job, Measurement, ParallelStrategy, PlanInputs, Precision, refuse_strategy
+from planner.models import Configurations, Strategies, Strategy, check_strategy
+from planner.probing.probe_plan import Probe, batches_between, measuring_seconds, missing, workers_of_a_model
 from planner.search import HOURS_PER_MONTH, STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib
 from planner.units import format_usd
 
@@ -23,6 +26,7 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 60, 14_400  # as templates/probe allows
 _SAFETY = 2.0  # a cluster that takes longer than this times what is expected is ended
 _SLOW_START_SECONDS = 300.0
 _USUAL_LIMIT_SECONDS = 3600.0
+_LARGEST_BATCH = 1 << 16  # that is looked for where a strategy says what fits
 
 
 class ProbeCluster(NamedTuple):
@@ -41,7 +45,7 @@ class ProbeCluster(NamedTuple):
     startup_seconds: float
     expected_seconds: float
     max_seconds: int
-    strategy: ParallelStrategy | None = None  # of the candidate that the cluster is rented for
+    strategy: ParallelStrategy | None = None  # as asked for, or of the candidate that the cluster is rented for
 
     @property
     def expected_usd(self) -> float:
@@ -57,7 +61,8 @@ class ProbeCluster(NamedTuple):
         return f"{self.nodes} x {self.instance_type}"
 
     def probe(self, gpu_batch: int) -> Probe:
-        return Probe(self.instance_type, self.nodes, self.gpus_per_node, gpu_batch, 1, self.precision)
+        kind = self.instance_type, self.nodes, self.gpus_per_node
+        return Probe(*kind, gpu_batch, 1, self.precision, self.strategy)
 
 
 def probe_clusters(
@@ -67,18 +72,22 @@ def probe_clusters(
     node_counts: Sequence[int],
     spot: bool,
     longest_seconds: float | None = None,
+    strategy: ParallelStrategy | None = None,
 ) -> list[ProbeCluster]:
     """For the most promising instance families, of each the type that would be rented; all in one region.
 
-    `longest_seconds` is what the user says; otherwise it follows from what is expected.
+    `longest_seconds` and `strategy` are what the user says; otherwise they follow from what is expected.
     """
     if max(node_counts) > max(NODE_COUNTS):
         raise InputError(f"a probe takes at most {max(NODE_COUNTS)} nodes; more are predicted", key="--nodes")
     if longest_seconds is not None and not _SHORTEST_SECONDS <= longest_seconds <= _LONGEST_SECONDS:
         raise InputError("a probing cluster may run between a minute and four hours", key="--max-duration")
+    if strategy is not None:
+        refuse_strategy(inputs.job_file.job.workload, strategy)
+    offers = promising(inputs, survey)
     clusters = [
         cluster
-        for offer in promising(inputs, survey)
+        for offer in (offers if strategy is None else [replace(offer, strategy=strategy) for offer in offers])
         for nodes in node_counts
         if nodes <= inputs.job_file.job.constraints.nodes.high
         if (cluster := _cluster(inputs, survey, offer, nodes, spot, longest_seconds)) is not None
@@ -104,14 +113,31 @@ def promising(inputs: PlanInputs, survey: Survey) -> list[Candidate]:
 def _cluster(
     inputs: PlanInputs, survey: Survey, offer: Candidate, nodes: int, spot: bool, longest_seconds: float | None
 ) -> ProbeCluster | None:
-    """None when the batch range is too small for so many GPUs, or nothing is sold that way."""
-    instance_type = inputs.catalog.instance_type_by_name[offer.instance_type]
-    fitting = survey.models.memory.largest_batch(instance_type, nodes)
-    batches = _batches(inputs.job_file.job, nodes, instance_type.gpu_count, fitting)
+    """None when the batch range is too small for so many GPUs, nothing fits, or nothing is sold that way."""
+    copies, fitting = _room(inputs, survey, offer, nodes)
+    batches = _batches(inputs.job_file.job, nodes, copies, fitting)
     price = node_price(inputs, offer, spot=spot)
     if not batches or price is None:
         return None
     return cluster_of(inputs, survey, offer, price, nodes, batches, longest_seconds)
+
+
+def _room(inputs: PlanInputs, survey: Survey, offer: Candidate, nodes: int) -> tuple[int, int]:
+    """Copies of the model on so many nodes, and samples that fit a GPU; none where the strategy cannot be."""
+    instance_type, strategy = inputs.catalog.instance_type_by_name[offer.instance_type], offer.strategy
+    gpus, shape = nodes * instance_type.gpu_count, inputs.job_file.job.workload.transformer
+    if strategy is None or shape is None:
+        return gpus, survey.models.memory.largest_batch(instance_type, nodes)
+    try:
+        check_strategy(shape, Strategy(gpus=gpus, gpus_per_node=instance_type.gpu_count, **strategy.model_dump()))
+    except InputError:
+        return gpus, 0
+    copies = gpus // workers_of_a_model(strategy)
+    most = min(inputs.job_file.job.workload.global_batch.high // copies, _LARGEST_BATCH)
+    sizes = np.arange(1, most + 1)
+    same = Strategies.repeated(strategy, len(sizes))
+    rows = Configurations.of(inputs.catalog, instance_type, nodes=nodes, gpu_batch=sizes, strategies=same)
+    return copies, int(sizes[survey.predictors.fits(rows)].max(initial=0)) if most else 0
 
 
 def cluster_of(
@@ -150,14 +176,14 @@ def cluster_of(
     )
 
 
-def _batches(job: Job, nodes: int, gpus_per_node: int, fitting: int) -> tuple[int, ...]:
+def _batches(job: Job, nodes: int, copies: int, fitting: int) -> tuple[int, ...]:
     """Three on one node, which separate a step's fixed part from its samples; the ends on more.
 
     Where the job would accumulate gradients the range begins with what fits at once: more steps take as much longer.
     """
-    allowed, gpus = job.workload.global_batch, nodes * gpus_per_node
-    high = min(allowed.high // gpus, fitting)
-    low = min(-(-allowed.low // gpus), high)
+    allowed = job.workload.global_batch
+    high = min(allowed.high // copies, fitting)
+    low = min(-(-allowed.low // copies), high)
     if high < 1:
         return ()
     return batches_between(low, high) if nodes == 1 else tuple(dict.fromkeys((low, high)))

@@ -1,7 +1,8 @@
 """What `scav tune` may measure on rented clusters, and what it believes of it: the models' answers as columns.
 
 A row is a type, a number of nodes and a local batch. It stands for every number of micro-steps, of which the best
-counts: a step with more of them takes as much longer, so one measurement tells of all.
+counts: a step with more of them takes as much longer, so one measurement tells of all. A model that is spread over GPUs
+is spread on each type as would be planned there before anything is measured.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.columns import Z95, Floats, Ints
-from planner.inputs import InstanceType, Job, PlanInputs
-from planner.models import Configurations
+from planner.inputs import Job, PlanInputs
+from planner.models import Configurations, Strategies
 from planner.probing.further_probe import MOST_NODES
 from planner.probing.next_probe import Belief, ProbeSpace, Visit, start_plan
 from planner.probing.probe_clusters import NodePrice, ProbeCluster, cluster_of, node_price, promising
 from planner.probing.probe_plan import measuring_seconds, probe_of
-from planner.search import Candidate, Survey, evaluate, every_split, take_survey
+from planner.search import Candidate, Survey, Wanted, evaluate, every_split, strategy_table, take_survey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +35,15 @@ class RentedSpace:
 
     def believe(self, inputs: PlanInputs, survey: Survey) -> Belief:
         """After the measurements of these inputs, with their survey."""
-        known = {(probe.instance_type, probe.nodes, probe.gpu_batch) for probe in map(probe_of, inputs.measurements)}
-        each = [_believed(inputs, survey, table) for table in self.tables]
+        probes = map(probe_of, inputs.measurements)
+        known = {(probe.instance_type, probe.nodes, probe.gpu_batch, probe.strategy) for probe in probes}
+        pairs = list(zip(self.offers, self.tables, strict=True))
+        each = [_believed(inputs, survey, offer, table) for offer, table in pairs]
         log_value, job_usd = np.log(np.concatenate([one.value for one in each])), [one.usd for one in each]
-        names = [table.instance_type.name for table in self.tables for _ in range(len(table))]
-        rows = zip(names, self.space.nodes.tolist(), self.space.gpu_batch.tolist(), strict=True)
-        measured = {row: float(np.exp(log_value[row])) for row, key in enumerate(rows) if key in known}
+        kinds = [(offer.instance_type, offer.strategy) for offer, table in pairs for _ in range(len(table))]
+        rows = zip(kinds, self.space.nodes.tolist(), self.space.gpu_batch.tolist(), strict=True)
+        keys = [(name, nodes, batch, strategy) for (name, strategy), nodes, batch in rows]
+        measured = {row: float(np.exp(log_value[row])) for row, key in enumerate(keys) if key in known}
         return Belief(
             log_value=log_value,
             log_sd=np.concatenate([one.log_sd for one in each]),
@@ -94,7 +98,7 @@ def space_of(
 def _measurable(inputs: PlanInputs, cold: Survey, offer: Candidate) -> Configurations:
     """Every number of nodes with every local batch that needs no micro-steps; where all do, the largest that fits."""
     instance_type = inputs.catalog.instance_type_by_name[offer.instance_type]
-    table = _splits(inputs, instance_type)
+    table = _splits(inputs, offer)
     table = table.at(cold.predictors.fits(table))
     at_once = table.accumulation_steps == 1
     largest = np.zeros(1 + table.nodes.max(initial=0), dtype=np.int64)
@@ -102,12 +106,19 @@ def _measurable(inputs: PlanInputs, cold: Survey, offer: Candidate) -> Configura
     alone = ~np.isin(table.nodes, table.nodes[at_once]) & (table.gpu_batch == largest[table.nodes])
     kept = table.at(at_once | alone)
     pairs = np.unique(np.stack((kept.nodes, kept.gpu_batch)), axis=1)
-    return Configurations.of(inputs.catalog, instance_type, nodes=pairs[0], gpu_batch=pairs[1])
+    same = None if offer.strategy is None else Strategies.repeated(offer.strategy, pairs.shape[1])
+    return Configurations.of(inputs.catalog, instance_type, nodes=pairs[0], gpu_batch=pairs[1], strategies=same)
 
 
-def _splits(inputs: PlanInputs, instance_type: InstanceType) -> Configurations:
-    job = inputs.job_file.job
-    return every_split(inputs.catalog, instance_type, job.constraints.nodes, job.workload.global_batch)
+def _splits(inputs: PlanInputs, offer: Candidate) -> Configurations:
+    """Of its type, spread as it is."""
+    job, instance_type = inputs.job_file.job, inputs.catalog.instance_type_by_name[offer.instance_type]
+    nodes, batch, shape = job.constraints.nodes, job.workload.global_batch, job.workload.transformer
+    if shape is None or offer.strategy is None:
+        return every_split(inputs.catalog, instance_type, nodes, batch)
+    wanted = Wanted(global_batch=batch, strategy=offer.strategy)
+    options = job.workload.strategies_or_default
+    return strategy_table(inputs.catalog, instance_type, nodes, shape, options, wanted).configurations
 
 
 class _Believed(NamedTuple):
@@ -119,9 +130,9 @@ class _Believed(NamedTuple):
     probe_seconds: Floats
 
 
-def _believed(inputs: PlanInputs, survey: Survey, table: Configurations) -> _Believed:
+def _believed(inputs: PlanInputs, survey: Survey, offer: Candidate, table: Configurations) -> _Believed:
     value, usd = np.full(len(table), np.inf), np.full(len(table), np.inf)
-    for splits, row in (_as_they_are(table, survey), _in_table(_splits(inputs, table.instance_type), table, survey)):
+    for splits, row in (_as_they_are(table, survey), _in_table(_splits(inputs, offer), table, survey)):
         for candidates in _sold(inputs, survey, splits):
             np.minimum.at(value, row, np.array([_value(inputs.job_file.job, one) for one in candidates]))
             np.minimum.at(usd, row, np.array([one.usd.p50 for one in candidates]))

@@ -20,7 +20,7 @@ from stand_ins import PATIENCE_SECONDS, wait_until
 from planner.inputs.measurements import Measurement
 from planner.outside.runners.aws.teardown import PROBES_FOLDER, leftovers
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits-cnn"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TYPE = "g4dn.xlarge"
 SLEEPS = "sleep 1000"
 PATIENTLY = ("--max-duration", "1h", "--patience", "1h")  # torch takes minutes to start on a busy machine
@@ -90,15 +90,28 @@ def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def scav(tmp_path, attached_terraform, mock_aws):
-    job = Path(shutil.copytree(EXAMPLE, tmp_path / "digits"))
+    with command("digits-cnn", "64..256", "64", tmp_path, attached_terraform, mock_aws) as scav:
+        yield scav
+
+
+@pytest.fixture
+def llama(tmp_path, attached_terraform, mock_aws):
+    with command("tiny-llama", "16..64", "32", tmp_path, attached_terraform, mock_aws) as scav:
+        yield scav
+
+
+@contextlib.contextmanager
+def command(example, batches, batch, tmp_path, attached_terraform, mock_aws):
+    """Of an example with one batch, on the mock AWS; afterwards nothing may be left there."""
+    job = Path(shutil.copytree(EXAMPLES / example, tmp_path / example))
     answers = mock_aws.answers(instance_type=TYPE)
     file = job / "scav.yaml"
-    text = file.read_text().replace("64..256", "64")
+    text = file.read_text().replace(batches, batch)
     run = f"run:\n  ami: {answers['ami_id']}\n  image: {answers['container_image']}"
     network = f"network:\n  vpc: {answers['vpc_id']}\n  subnets: {json.dumps(answers['subnet_ids'])}"
     file.write_text(text.replace("run:", f"{network}\n\n{run}"))
     yield Command(job, {**os.environ, **attached_terraform.environment})
-    assert mock_aws.resources("digits-cnn-") == {}
+    assert mock_aws.resources(f"{example}-") == {}
     assert not (job / PROBES_FOLDER).exists()
 
 
@@ -119,6 +132,19 @@ def test_two_nodes_measure_together_and_nothing_is_left(scav, mock_aws, tmp_path
     again = scav.run("--nodes", "2")
     assert "1 cluster on aws, 1 measured before" in again.stderr
     assert len(scav.measurements) == 1
+
+
+def test_two_nodes_share_a_model_as_asked_and_their_measurement_says_so(llama, mock_aws, tmp_path):
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=EXAMPLES / "tiny-llama"):
+        result = llama.run("--nodes", "2", "--strategy", "fsdp,recompute=full", *PATIENTLY)
+    assert result.returncode == 0, result.stderr
+    (row,) = llama.measurements
+    assert (row["instance_type"], row["nodes"], row["gpu_batch"]) == (TYPE, 2, 16)
+    assert row["strategy"] == {"sharding": "fsdp", "recompute": "full"}
+    again = llama.run("--nodes", "2", "--strategy", "fsdp,recompute=full")
+    assert "1 cluster on aws, 1 measured before" in again.stderr
+    other = llama.run("--nodes", "2", "--strategy", "ddp", "--dry-run")
+    assert "1 cluster on aws, 0 measured before" in other.stderr
 
 
 def test_tuning_rents_one_cluster_after_the_other_and_goes_on_where_it_was(scav, mock_aws, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
+from planner.inputs import parse_strategy
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.measurements import Measurement
 from planner.inputs.plan_inputs import PlanInputs, Provenance
@@ -126,6 +127,49 @@ def test_measured_batches_and_those_that_cannot_fit_are_not_repeated() -> None:
     left = still_to_measure(RESNET, [measured(cluster, small, out_of_memory_at=large)])
     assert left[0].gpu_batches == (middle,)
     assert still_to_measure(RESNET, [measured(cluster, batch) for batch in cluster.gpu_batches]) == others
+
+
+def llama_clusters(strategy: str | None, **overrides: Any) -> list[ProbeCluster]:
+    inputs = example_inputs("llama-7b-finetune", **overrides)
+    asked = None if strategy is None else parse_strategy(strategy)
+    return probe_clusters(inputs, take_survey(inputs), node_counts=(1, 2), spot=False, strategy=asked)
+
+
+def test_a_model_is_spread_as_would_be_planned_or_as_asked() -> None:
+    assert {cluster.strategy for cluster in llama_clusters(None)} == {parse_strategy("fsdp")}
+    asked = llama_clusters("fsdp,recompute=full")
+    assert {cluster.strategy for cluster in asked} == {parse_strategy("fsdp,recompute=full")}
+    row = measured(asked[0], asked[0].gpu_batches[0])
+    assert row.strategy == asked[0].strategy
+    assert asked[0].gpu_batches[0] not in still_to_measure(asked, [row])[0].gpu_batches
+    other = row.model_copy(update={"strategy": parse_strategy("fsdp")})
+    assert asked[0].gpu_batches[0] in still_to_measure(asked, [other])[0].gpu_batches
+
+
+def test_batches_are_those_that_fit_with_the_strategy() -> None:
+    """What is not computed again takes room."""
+    most = {
+        text: {cluster.name: max(cluster.gpu_batches) for cluster in llama_clusters(text)}
+        for text in ("fsdp", "fsdp,recompute=full")
+    }
+    lean, full = most["fsdp,recompute=full"], most["fsdp"]
+    assert full.keys() <= lean.keys()
+    assert all(lean[name] >= batch for name, batch in full.items())
+    assert any(lean[name] > batch for name, batch in full.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "words"),
+    [
+        ("llama-7b-finetune", "fsdp,tensor_parallel=16", "tensor_parallel 16 is beyond workload.strategies"),
+        ("resnet50-imagenet", "fsdp", "needs workload.transformer"),
+    ],
+)
+def test_a_strategy_that_the_job_cannot_do_is_refused(name: str, strategy: str, words: str) -> None:
+    inputs = example_inputs(name)
+    survey = take_survey(inputs)
+    with pytest.raises(InputError, match=words):
+        probe_clusters(inputs, survey, node_counts=(1,), spot=False, strategy=parse_strategy(strategy))
 
 
 def test_a_cap_below_the_cheapest_is_refused_by_its_price() -> None:

@@ -49,7 +49,7 @@ def shapes(draw: st.DrawFn) -> TransformerShape:
         tied_embeddings=draw(st.booleans()),
         gated=draw(st.booleans()),
         attention=draw(st.sampled_from(["eager", "flash"])),
-        loss=draw(st.sampled_from(["eager", "hf", "fused", "chunked"])),
+        loss=draw(st.sampled_from(["eager", "half", "hf", "fused", "chunked"])),
     )
 
 
@@ -64,6 +64,7 @@ def strategies(draw: st.DrawFn, **fixed: Any) -> Strategy:
         "compiled": draw(st.booleans()),
         "micro_batch": draw(st.integers(1, 64)),
         "accumulation": draw(st.integers(1, 8)),
+        "flat_parameters": draw(st.booleans()),
         "load": draw(st.sampled_from(["sharded", "full"])),
         "tensor_parallel": draw(st.sampled_from([1, 2, 4, 8])),
         "pipeline": 1,
@@ -189,6 +190,20 @@ def test_the_end_of_backward_and_the_step_by_hand() -> None:
 def test_loading_all_of_it_on_every_gpu_by_hand() -> None:
     strategy = Strategy(sharding="fsdp", gpus=16, load="full")
     assert parts_at(strategy)["loading"] == Parts(weights=2 * 6_738_411_520 / 16, load=2 * 6_738_411_520)
+
+
+def test_flat_parameters_by_hand() -> None:
+    """Adapters share a flat parameter with the frozen weights of their block: its gradient is as large as both."""
+    blocks, adapters = 32 * parameters(LLAMA_7B).block, 32 * 8 * 4 * 4096
+    flat = Strategy(training="lora", states="pure", sharding="fsdp", gpus=16, recompute="full", flat_parameters=True)
+    assert parts_at(flat)["optimizer step"].gradients == pytest.approx(2 * blocks / 16)
+    accumulated = parts_at(replace(flat, accumulation=4))
+    assert accumulated["loss"].gradients == pytest.approx(2 * blocks)
+    assert accumulated["optimizer step"].gradients == pytest.approx(2 * blocks / 16)
+    assert parts_at(replace(flat, flat_parameters=False))["optimizer step"].gradients == pytest.approx(
+        2 * adapters / 16
+    )
+    assert parts_at(replace(flat, training="qlora")) == parts_at(replace(flat, training="qlora", flat_parameters=False))
 
 
 def test_qlora_by_hand() -> None:

@@ -70,6 +70,8 @@ ONE_GPU: dict[str, float] = {
     "exposed_tensor": 1.0,
 }
 
+BOUNDED = ("gemm", "link", "network", "low_precision")
+
 
 def layout(**changes: float) -> Layout:
     return Layout(**{name: np.array([value]) for name, value in {**ONE_GPU, **changes}.items()})
@@ -181,6 +183,30 @@ def test_one_gpu_by_hand() -> None:
     update = 30 * (24 * 5e7 + 50_000 * 2048) / 2e12
     expected = 24 * (linear + attend + elementwise + weights) + head + update + 0.25
     assert np.exp(log_step_of(theta, layout(), A100))[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("split", "whole"), [(1.0, 8.0), (0.0, 4.0 + 10.0)])
+def test_what_tensor_parallelism_does_not_divide_by_hand(split: float, whole: float) -> None:
+    """A layer more, where communication costs nothing: of its activations more than half are on each of two GPUs."""
+    values = {"host": 1e-9, "latency": 1e-12, "fixed": 1e-9}
+    theta = to_theta(np.array([values.get(name, 0.5 if name in BOUNDED else 1.0) for name in NAMES]))
+    fast = replace(A100, link_bytes_per_second=1e30)
+    more, fewer = (layout(tensor=2.0, split_sequence=split, layers=layers) for layers in (2.0, 1.0))
+    found = np.exp(log_step_of(theta, more, fast)) - np.exp(log_step_of(theta, fewer, fast))
+    tokens = 4 * 1024
+    compute = 3 * 2 * 5e7 * tokens / 2 / 156e12 + 3 * 2 * 1024 * 2048 * tokens / 2 / (312e12 * 0.45)
+    moved = 3 * tokens * 2048 * (34 / 2 + whole / 2) + 6 * 5e7 / 2
+    update = 30 * 5e7 / 2
+    assert found[0] == pytest.approx(compute + (moved + update) / 2e12, rel=1e-6)
+
+
+def test_gradients_of_activations_are_needed_whether_weights_are_frozen_or_not() -> None:
+    """With no weights to speak of, adapters save nothing."""
+    values = {"host": 1e-9, "latency": 1e-12}
+    theta = to_theta(np.array([values.get(name, 0.5 if name in BOUNDED else 1.0) for name in NAMES]))
+    few = layout(block_parameters=1.0, vocabulary=1.0, sequence_length=8192.0)
+    frozen = replace(few, passes=2.0, trained_share=0.004)
+    assert log_step_of(theta, frozen, A100)[0] == pytest.approx(log_step_of(theta, few, A100)[0], abs=1e-6)
 
 
 @given(layouts(), thetas)

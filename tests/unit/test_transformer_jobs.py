@@ -137,7 +137,7 @@ def test_the_order_of_strategies_changes_nothing() -> None:
 
 @given(shapes(), st.lists(strategies(states="autocast", optimizer="adamw"), min_size=1, max_size=6))
 def test_columns_are_what_each_row_is_alone(shape: TransformerShape, each: list[Strategy]) -> None:
-    shared = {"training", "compiled", "load", "states", "optimizer", "lora_rank"}
+    shared = {"training", "compiled", "load", "flat_parameters", "states", "optimizer", "lora_rank"}
     alike = [Strategy(**{**_fields(one), **{key: getattr(each[0], key) for key in shared}}) for one in each]
     rows = [StrategyRows.one(one) for one in alike]
     columns = StrategyRows(

@@ -147,3 +147,28 @@ class TestHere:
         rows = [here(1, 64, 0.064), here(1, 256, 0.256), here(2, 32, 0.3), here(2, 128, 0.5)]
         choice = self.machine.choose(rows, self.samples)
         assert (choice.probe.gpus_per_node, choice.is_measured) == (1, True)
+
+
+def test_a_model_that_is_spread_is_measured_as_it_would_be_planned() -> None:
+    inputs = example_inputs("tiny-llama", deadline="5000h", budget="$10000")
+    rented = rented_space(inputs, spot=False)
+    assert all(offer.strategy is not None for offer in rented.offers)
+    assert all(table.strategies is not None for table in rented.tables)
+    cold = rented.believe(inputs, take_survey(inputs))
+    assert np.isfinite(cold.log_value).any()
+    row = int(np.flatnonzero(rented.space.measurable)[0])
+    offer = rented.offers[int(rented.space.instance_type[row])]
+    known = Measurement(
+        instance_type=offer.instance_type,
+        nodes=int(rented.space.nodes[row]),
+        gpus_per_node=1,
+        gpu_batch=int(rented.space.gpu_batch[row]),
+        precision="fp32",
+        step_seconds=0.5,
+        strategy=offer.strategy,
+    )
+    after_it = replace(inputs, measurements=(known,))
+    assert set(rented.believe(after_it, take_survey(after_it)).measured) == {row}
+    otherwise = replace(inputs, measurements=(known.model_copy(update={"strategy": None}),))
+    assert not rented.believe(otherwise, take_survey(otherwise)).measured
+    assert rented.cluster(inputs, take_survey(inputs), Visit((row,))).strategy == offer.strategy

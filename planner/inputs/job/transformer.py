@@ -10,7 +10,7 @@ from planner.contract import WithLaterKeys
 from planner.inputs.huggingface.transformer import Transformer
 
 Attention = Literal["eager", "flash"]
-Loss = Literal["eager", "hf", "fused", "chunked"]
+Loss = Literal["eager", "half", "hf", "fused", "chunked"]
 # Bounds far outside anything real, and far below what overflows.
 _Count = Annotated[int, Field(ge=1, le=10**7)]
 _EXPERTS = ("experts", "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")

@@ -9,7 +9,9 @@ With P parameters of the stage on this GPU (divided by tensor parallelism), N sh
     master      2         2 + 4       8 + 4                 fsdp, hsdp  all; hsdp within a node
 
 Gathered weights: FSDP has the ends and two blocks whole, and the gradients of one block before they are reduced. With
-pipeline stages it keeps the whole stage gathered (`reshard_after_forward=False`), and its gradients in fp32. Frozen
+pipeline stages it keeps the whole stage gathered (`reshard_after_forward=False`), and its gradients in fp32. Where its
+parameters are flat (FSDP's first version), frozen weights that share one with adapters get gradients, too, and while
+they are accumulated without being reduced they are whole. Frozen
 weights are in half precision; for qlora those of the blocks take 0.5625 bytes (nf4 with an fp32 scale per 64 weights),
 0.516 double quantized, and one matrix at a time is unpacked. DDP's buckets hold every gradient a second time.
 
@@ -37,10 +39,10 @@ from planner.models.sharded_memory.rows import StrategyRows
 from planner.models.sharded_memory.strategy import Strategy
 
 # Bytes per logit when the loss is computed. eager: 2 in half precision; in fp32 a copy, log-softmax and its gradient in
-# turn, two at once, and 2 for the gradient. hf: accelerate makes the output fp32, Hugging Face shifts it into a copy,
-# and both stay. fused: logits and gradient in half precision, log-softmax only per row. chunked: 2, and what eager has
-# beside in an eighth of the rows (torchtune's chunks).
-LOGIT_BYTES = {"eager": 12.0, "hf": 24.0, "fused": 4.0, "chunked": 2.0 + 10.0 / 8}
+# turn, two at once, and 2 for the gradient. half: nothing in fp32, four of 2. hf: accelerate makes the output fp32,
+# Hugging Face shifts it into a copy, and both stay. fused: logits and gradient in half precision, log-softmax only per
+# row. chunked: 2, and what eager has beside in an eighth of the rows (torchtune's chunks).
+LOGIT_BYTES = {"eager": 12.0, "half": 8.0, "hf": 24.0, "fused": 4.0, "chunked": 2.0 + 10.0 / 8}
 PARALLEL_LOGIT_BYTES = 10.0  # of master trainers, in parallel over the vocabulary: no second copy in half precision
 NF4_BYTES, DOUBLE_QUANTIZED_BYTES = 0.5625, 0.516
 _FINAL_NORM = 4.0  # bytes per token and width: its input and output
@@ -103,6 +105,9 @@ class Stage:
         self.tokens = rows.micro_batch * float(shape.sequence_length)
         self.shards, self.is_gathered = rows.shards, rows.is_gathered
         self.splits_gradients = rows.shards_by("zero2", "fsdp", "hsdp")
+        self.is_flat = rows.is_gathered & (self.job.flat_parameters and self.job.training != "qlora")
+        adapted = self.layers * self.block if self.job.frozen else self.all  # the ends have no adapters
+        self.has_gradient = np.where(self.is_flat, adapted, self.trained)
 
     def moments(self) -> Iterator[tuple[str, PartColumns]]:
         """What may be the fullest."""
@@ -157,9 +162,10 @@ class Stage:
 
     def _at_step(self) -> PartColumns:
         step = 0.0 if self.job.fused_optimizer else self.bytes.step
+        gradients = self.bytes.gradient * self.has_gradient / self._gradient_shards
         return self._parts(
             weights=self._weights(cast=False),
-            gradients=self._buckets() + self._gradients(),
+            gradients=self._buckets() + gradients,
             optimizer=self._optimizer() + step * self.trained / self.shards,
         )
 
@@ -202,8 +208,9 @@ class Stage:
         return np.where(self.splits_gradients, self.shards, 1.0)
 
     def _gradients(self) -> Floats:
-        """Of the whole stage, as they stand before the step."""
-        return self.bytes.gradient * self.trained / self._gradient_shards
+        """Of the whole stage, as they stand at the end of the backward pass."""
+        unreduced = self.is_flat & (self.rows.accumulation > 1)
+        return self.bytes.gradient * self.has_gradient / np.where(unreduced, 1.0, self._gradient_shards)
 
     def _kept_gradients(self) -> Floats:
         """Before the backward pass, from micro-batches before."""
@@ -218,7 +225,7 @@ class Stage:
 
     def _unreduced(self) -> Floats:
         """Gradients that are not sharded yet."""
-        each = self.bytes.reduced * self.trained_block
+        each = self.bytes.reduced * np.where(self.is_flat, self.block, self.trained_block)
         if self.stages > 1:
             each = np.where(self.is_gathered, 4.0 * self.trained, each)
         return np.where(self.splits_gradients, each, 0.0)

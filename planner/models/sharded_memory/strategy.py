@@ -31,6 +31,7 @@ class Strategy:
     compiled: bool = False  # torch.compile fuses the norms, and the loss of a chunk
     micro_batch: int = 1
     accumulation: int = 1
+    flat_parameters: bool = False  # FSDP's first version, with all weights of a block in one
     load: Load = "sharded"  # full: every process gathers the whole state once, as from one file
 
     @property

@@ -3,22 +3,24 @@
 L layers, d wide, s tokens long, V words, P_l parameters of a layer; t, p, c, D degrees of tensor, pipeline, context and
 data parallelism; A micro-steps of `tok` tokens; S_q(x, y) = (x^q + y^q)^(1/q), between the sum and the longer of both.
 
-    passes  = 3 + recomputed share (2 + that where weights are frozen: they need no gradient)
+    passes  = 3 + recomputed share; of linear layers 2 + that where weights are frozen: they need no gradient
     linear  = passes 2 P_l tok/t / (peak gemm)
     attend  = flash: passes 2 s d tok/t / (rate attention)      eager: matrix products, and five passes over the scores
     element = elementwise passes tok d (34/t, or 10 + 24/t where norms are not divided) / memory
+    whole   = passes tok d (8 or, where norms are not divided, 4) (1 - 1/t) / memory
     weights = 6 P_l/t / memory
     tensor  = n (latency log2 t + 2 (t-1)/t 2 tok d / B)         n = 4 all-reduces, 6 with full recomputation
-    layer   = S_4(linear + attend + element + weights + tensor, host passes/3)       kernels cannot start any faster
+    layer   = S_4(linear + attend + element + whole + weights + tensor, host passes/3)      kernels start no faster
     gather  = (S-1)/S bytes P_l/t / B + 3 latency log2 S        over S shards
     stage   = L/p S_k(layer, gather) + sends                     k = 1 + overlap
-    last    = stage + head: the output layer and the loss
+    last    = stage + S_4(head, half a layer's host): the output layer and the loss
     sync    = (D-1)/D bytes P_stage / B + 2 latency log2 D
     step    = (A-1) last + S_k(last, sync) + (p-1)/v stage + update + fixed
 
 Only the last micro-step can hide the sync. With t = p = c = 1, DDP and A = 1 this is (work^k + sync^k)^(1/k), and then
 the optimizer's update. A ring whose members share a node shares its network cards, too: B is that of the link within a
-domain, else min(members per domain x network, link).
+domain, else min(members per domain x network, link). `whole`: what GPUs in tensor parallel gather before a linear
+layer, or compute partial sums of after it, is as wide on each of them as on one alone; 2 d bytes each, four times.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ _HOST_POWER = 4.0
 _UPDATE_BYTES = 30.0
 _SCORE_PASSES = 5.0
 _FUSED_ELEMENTWISE = 0.4
+_WHOLE_BYTES = 4.0  # per token and width: inputs of a block's two pairs of linear layers, and as much of their outputs
+_HEAD_KERNELS = 0.5  # of embedding, output layer and loss, in those of a layer
 
 
 def to_values(theta: Floats) -> Floats:
@@ -106,10 +110,11 @@ def seconds(theta: Floats, layout: Layout, hardware: Hardware, *, slopes: bool =
     layers = layout.layers / layout.pipeline
     layer = joined(compute + parts.layer_tensor(), host, host_power)
     stage = joined(layer, parts.gather(layout.block_parameters), power) * layers + parts.sends()
-    last = stage + parts.head() + parts.gather(parts.word_parameters, hops=0.0)
+    head = joined(parts.head(), host * _HEAD_KERNELS, host_power)
+    last = stage + head + parts.gather(parts.word_parameters, hops=0.0)
     waiting = stage * ((layout.pipeline - 1.0) / layout.virtual_stages)
     rest = parts.update() + values.fixed
-    alone = joined(compute, host, host_power) * layers + parts.head()
+    alone = joined(compute, host, host_power) * layers + head
     return Seconds(
         again=last, once=joined(last, parts.sync(), power) + waiting + rest, work_again=alone, work_once=alone + rest
     )
@@ -144,7 +149,13 @@ class _Parts:
 
     @property
     def passes(self) -> Number:
+        """Over the weights."""
         return self.layout.passes + self.layout.recomputed
+
+    @property
+    def over_activations(self) -> Number:
+        """Their gradients are needed, frozen weights or not."""
+        return 3.0 + self.layout.recomputed
 
     @property
     def tokens(self) -> Number:
@@ -164,7 +175,7 @@ class _Parts:
         return moved / self.hardware.memory_bytes_per_second
 
     def layer_compute(self) -> Traced:
-        return self.linear() + self.attend() + self.elementwise() + self.weights()
+        return self.linear() + self.attend() + self.elementwise() + self.whole() + self.weights()
 
     def linear(self) -> Traced:
         flops = self.passes * 2.0 * self.layout.block_parameters * self.tokens / self.layout.tensor
@@ -178,9 +189,9 @@ class _Parts:
     def attend(self) -> Traced:
         layout = self.layout
         tokens = self.tokens / layout.tensor
-        flops = self.passes * 4.0 * layout.sequence_length * layout.width * tokens
+        flops = self.over_activations * 4.0 * layout.sequence_length * layout.width * tokens
         rate = _FLASH_FLOPS * (self.hardware.half_flops / _A100_FLOPS) ** layout.attention_power
-        scores = self.passes * _SCORE_PASSES * layout.heads * layout.sequence_length * tokens
+        scores = self.over_activations * _SCORE_PASSES * layout.heads * layout.sequence_length * tokens
         # A fused kernel leaves out the half of the pairs that lie in the future.
         fused = self.values.attention * (layout.flash * 0.5 * flops / rate)
         if np.all(np.asarray(layout.flash) == 1.0):
@@ -192,7 +203,14 @@ class _Parts:
         layout = self.layout
         per_token = 34.0 / layout.tensor + (1.0 - layout.split_sequence) * 10.0 * (1.0 - 1.0 / layout.tensor)
         fused = 1.0 - (1.0 - _FUSED_ELEMENTWISE) * layout.fused
-        return self.values.elementwise * self.traffic(self.passes * self.tokens * layout.width * per_token * fused)
+        moved = self.over_activations * self.tokens * layout.width * per_token * fused
+        return self.values.elementwise * self.traffic(moved)
+
+    def whole(self) -> Traced:
+        """Of activations that tensor parallelism does not divide, if norms do not already count them."""
+        layout = self.layout
+        each = _WHOLE_BYTES * (1.0 + layout.split_sequence) * (1.0 - 1.0 / layout.tensor)
+        return constant(self.traffic(self.over_activations * self.tokens * layout.width * each))
 
     def weights(self) -> Traced:
         """Read forward and backward, gradients written; where kept in four bits, written and read in sixteen, too."""

@@ -7,8 +7,7 @@ a probed type         a posterior of its own (`posterior`), and a forest on what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -17,19 +16,14 @@ from planner.columns import Z95, Floats, Ints, Prediction
 from planner.inputs import Catalog, InstanceType, Measurement, Training, Workload
 from planner.models.configurations import Configurations
 from planner.models.sharded_step_time.distinct import distinct_rows
-from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
+from planner.models.sharded_step_time.fitted_steps import FittedSteps
+from planner.models.sharded_step_time.fitted_types import FittedTypes, fit_types
 from planner.models.sharded_step_time.formula import seconds
 from planner.models.sharded_step_time.job_layout import Placed, Trained, hardware_of, layout_of
 from planner.models.sharded_step_time.layout import Hardware, Layout
 from planner.models.sharded_step_time.measured import Probed, measured_placements
-from planner.models.sharded_step_time.posterior import (
-    ShardedPosterior,
-    StepRows,
-    fit_posterior,
-    joined_rows,
-    without_rows,
-)
-from planner.models.sharded_step_time.prior import POOLED, ShardedPrior, lent
+from planner.models.sharded_step_time.posterior import StepRows, without_rows
+from planner.models.sharded_step_time.prior import POOLED
 from planner.models.step_time.screening import screen
 from planner.models.step_time.trust import trust
 from planner.models.strategies import Strategies
@@ -47,9 +41,8 @@ class ShardedStepTimeModel:
         self.workload = workload
         self.catalog = catalog
         self.trained = Trained(training=training, lora_rank=lora_rank)
-        self.types_: dict[str, FittedSteps] = {}
         self.probed_: dict[str, Probed] = {}
-        self.unprobed_: FittedSteps = COLD
+        self.fitted_ = FittedTypes(COLD)
         self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
@@ -67,12 +60,11 @@ class ShardedStepTimeModel:
 
         # Matrices this small only lose time to threads, and their number would show in the last digits.
         with threadpool_limits(1):
-            self.unprobed_ = _unprobed(list(rows.values()))
-            self.types_ = {name: fit_steps(rows[name], _lent(rows, name)) for name in names}
+            self.fitted_ = fit_types(rows, POOLED)
         return self
 
     def is_probed(self, instance_type: InstanceType) -> bool:
-        return instance_type.name in self.types_
+        return instance_type.name in self.fitted_.probed
 
     def predict(self, configurations: Configurations) -> Prediction:
         name, count = configurations.instance_type.name, len(configurations)
@@ -80,7 +72,7 @@ class ShardedStepTimeModel:
             return Prediction.log_normal(np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))
         layout, kind = self._kinds(configurations)
         micro_steps = configurations.accumulation_steps.astype(float)
-        fitted = self.types_.get(name, self.unprobed_)
+        fitted = self.fitted_.of(name)
         median, sd = fitted.predict_kinds(layout, self._hardware(name), kind, micro_steps)
         probed = self.probed_.get(name)
         if probed is None:
@@ -91,7 +83,7 @@ class ShardedStepTimeModel:
 
     def median_seconds(self, configurations: Configurations) -> Floats:
         """The middle of `predict`, without its interval."""
-        fitted = self.types_.get(configurations.instance_type.name, self.unprobed_)
+        fitted = self.fitted_.of(configurations.instance_type.name)
         if fitted.forest is not None or not len(configurations):
             return self.predict(configurations).p50
         layout, kind = self._kinds(configurations)
@@ -103,7 +95,7 @@ class ShardedStepTimeModel:
         """How much of the GPUs' time the step spends on work rather than on waiting for each other."""
         name = configurations.instance_type.name
         layout = self._layout(Placed.of(configurations, _strategies(configurations)), configurations.instance_type)
-        return self.types_.get(name, self.unprobed_).work_share(layout, self._hardware(name))
+        return self.fitted_.of(name).work_share(layout, self._hardware(name))
 
     def why_extrapolated(
         self, instance_type: str, nodes: int, gpu_batch: int, strategies: Strategies | None = None
@@ -158,22 +150,6 @@ def _strategies(configurations: Configurations) -> Strategies:
     if configurations.strategies is None:
         raise ValueError("configurations without strategies have a step-time model of their own")
     return configurations.strategies
-
-
-def _unprobed(groups: Sequence[StepRows]) -> FittedSteps:
-    """Of a type without any measurement, given those of the others."""
-    posterior = fit_posterior(joined_rows(groups), POOLED)
-    between = np.diag(lent(posterior.theta, np.zeros_like(POOLED.sd), POOLED, posterior.noise_sd).sd ** 2)
-    return FittedSteps(replace(posterior, covariance=posterior.covariance + between))
-
-
-def _lent(rows: Mapping[str, StepRows], name: str) -> ShardedPrior:
-    """What the other types of the job say of this one."""
-    others = [each for other, each in rows.items() if other != name]
-    if not others:
-        return POOLED
-    known: ShardedPosterior = fit_posterior(joined_rows(others), POOLED)
-    return lent(known.theta, np.sqrt(np.diag(known.covariance)), POOLED, known.noise_sd)
 
 
 def _disagreement(name: str, rows: StepRows) -> list[str]:

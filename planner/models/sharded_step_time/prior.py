@@ -30,19 +30,19 @@ class ShardedPrior:
 
 
 POOLED = ShardedPrior.of(
-    noise_sd=0.092,
-    gemm=(0.78, 0.59),
-    elementwise=(2.6, 0.68),
-    attention=(1.6, 0.32),
-    scores=(2.8, 0.36),
+    noise_sd=0.093,
+    gemm=(0.78, 0.60),
+    elementwise=(2.8, 0.67),
+    attention=(1.5, 0.30),
+    scores=(2.7, 0.36),
     host=(0.0023, 0.44),
     latency=(0.00012, 0.98),
     link=(0.81, 0.79),
     network=(0.69, 0.78),
-    overlap=(1.1, 1.00),
+    overlap=(1, 1.00),
     optimizer=(1.1, 0.39),
     fixed=(0.01, 1.00),
-    low_precision=(0.79, 0.70),
+    low_precision=(0.81, 0.70),
 )
 
 # Of what is unknown between trainings, the part that differs between the instance types of one job.
