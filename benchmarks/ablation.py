@@ -48,14 +48,12 @@ TERMS = {
     "contention": NEVER,
     "batch_power": 0.0,
     "link_power": 0.0,
-    "growth": NEVER,
     "pair": 0.0,
     "width_power": 0.0,
     "overlap": NEVER,
     "pair_alone": 0.0,
     "balance_power": 0.0,
     "wait": NEVER,
-    "host_growth": 0.0,
 }
 
 
@@ -133,25 +131,16 @@ NO_FOREST = _constant(node_type, "fit_forest", lambda *_: None)
 
 PARTS: dict[str, tuple[Any, ...]] = {
     "correction and forest": (_constant(node_type, "fit_correction", _without_median), NO_FOREST),
-    "correction: of communication": (_constant(correction, "SYNC", TINY),),
-    "correction: of work": (_constant(correction, "WORK", TINY),),
-    "correction: of placements": (_constant(correction, "PLACEMENT", TINY),),
     "correction: decays along the batch": (_constant(correction, "BATCH_REACH", 1 / TINY),),
-    "correction: no hidden communication": (_constant(correction, "LEAST_ELASTICITY", 0.0),),
-    "correction: as far as it helped": (_constant(correction, "helpful_share", lambda *_: 1.0),),
-    "correction: odd rows lose weight": (_constant(correction, "trusted", lambda _, noise, __: np.ones_like(noise)),),
     "forest": (NO_FOREST,),
     "forest: only if it earns it": (_constant(forest, "blend_share", lambda *_: 1.0),),
     "interval: doubt per doubling": (_constant(node_type, "DOUBT_PER_DOUBLING", 0.0),),
     "interval: stretched to its rows": (_constant(node_type, "conformal_stretch", lambda _: 1.0),),
-    "interval: explanations disagree": (
-        _constant(posterior.Posterior, "disagreement", lambda _, where: np.zeros(len(where))),
-    ),
     "prior from other jobs": (_constant(step_time, "calibrate", lambda _: calibrate.VAGUE),),
     "history of the node type (G)": (_constant(step_time, "pooled_prior", lambda _, prior: prior),),
     **{f"form: {name}": _term(name) for name in TERMS},
     "posterior: three starts": (_constant(posterior, "_starts", _one_start),),
-    "posterior: explanations averaged": (_constant(posterior, "EVIDENCE_SHARE", 1e9),),
+    "posterior: middle of what is allowed": (_constant(posterior, "_in_the_middle", lambda theta, *_: theta),),
     "posterior: robust errors": (_constant(posterior, "ROBUST", FAR),),
     "posterior: long-tailed prior": (_constant(posterior, "PRIOR_ROBUST", FAR),),
     "posterior: work measured apart": (_constant(posterior, "WORK_SD", 1 / TINY),),

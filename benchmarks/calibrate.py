@@ -29,14 +29,12 @@ VAGUE = Prior.of(
     network=(-1.5, 2.0),
     batch_power=(0.0, 0.1),
     link_power=(0.0, 0.6),
-    growth=(-1.5, 1.0),
     pair=(0.0, 0.6),
     width_power=(0.0, 0.5),
     overlap=(-2.0, 1.5),
     pair_alone=(0.0, 0.5),
     balance_power=(0.0, 0.6),
     wait=(-4.0, 1.5),
-    host_growth=(0.05, 0.1),
 )
 # Properties of the job's own network and script: other jobs say nothing about them.
 OWN = positions("scale", "fixed", "floor", "batch_power", "contention")

@@ -115,7 +115,7 @@ class Nested:
         rest = np.log(group.step_seconds[fit]) - posterior.log_step(group.placements(fit))
         where = group.placements(test)
         slope = posterior.slope(where)
-        variance = np.einsum("ij,jk,ik->i", slope, posterior.best.covariance, slope) + posterior.disagreement(where)
+        variance = np.einsum("ij,jk,ik->i", slope, posterior.covariance, slope)
         return posterior.log_step(where), Z95 * np.sqrt(variance + float(np.var(rest)))
 
 

@@ -14,8 +14,8 @@ from planner.models.step_time.formula import NAMES, log_step
 from planner.models.step_time.prior import USUAL
 
 
-def group(app: str, growth: float) -> Group:
-    """Seconds from the usual form, but for how communication grows with the nodes."""
+def group(app: str, pair: float) -> Group:
+    """Seconds from the usual form, but for how much slower two nodes are than three."""
     table = [(n, n * g, g, m) for n in (1, 2, 4, 8, 16) for g in (1, 4) for m in (8, 32, 128)]
     nodes, workers, most, batch = (np.array(column) for column in zip(*table, strict=True))
     columns = {"nodes": nodes, "workers": workers, "most_per_node": most, "gpu_batch": batch}
@@ -23,7 +23,7 @@ def group(app: str, growth: float) -> Group:
     nothing = np.ones(len(nodes))
     empty = Group(app=app, cluster="one", placement=names, step_seconds=nothing, sync_seconds=nothing, **columns)
     theta = USUAL.mean.copy()
-    theta[[NAMES.index("growth"), NAMES.index("network")]] = np.log(growth), 0.5
+    theta[[NAMES.index("pair"), NAMES.index("network")]] = np.log(pair), 0.5
     step, work = log_step(theta, empty.placements(), 32.0)
     seconds = {"step_seconds": np.exp(step), "sync_seconds": np.exp(step) - np.exp(work)}
     return Group(app=app, cluster="one", placement=names, **seconds, **columns)
@@ -39,18 +39,18 @@ def test_without_any_group_it_is_what_physics_allows() -> None:
 
 
 def test_groups_that_agree_pull_the_prior_and_narrow_it_but_not_for_what_is_a_job_s_own() -> None:
-    growth = NAMES.index("growth")
-    found = calibrate([group("one", 0.6), group("two", 0.6)])
-    assert abs(found.mean[growth] - np.log(0.6)) < abs(VAGUE.mean[growth] - np.log(0.6))
-    assert found.sd[growth] < VAGUE.sd[growth]
+    pair = NAMES.index("pair")
+    found = calibrate([group("one", 1.8), group("two", 1.8)])
+    assert abs(found.mean[pair] - np.log(1.8)) < abs(VAGUE.mean[pair] - np.log(1.8))
+    assert found.sd[pair] < VAGUE.sd[pair]
     assert (found.sd <= VAGUE.sd).all()
     assert np.array_equal(found.mean[OWN], VAGUE.mean[OWN])
 
 
 def test_the_tested_application_has_no_say() -> None:
-    calm, wild = group("calm", 0.1), group("wild", 1.5)
+    calm, wild = group("calm", 0.8), group("wild", 1.8)
     nested = Nested([calm, wild])
     assert nested.prior_without("wild").mean.tolist() == calibrate([calm]).mean.tolist()
     assert nested.prior_without("calm").mean.tolist() == calibrate([wild]).mean.tolist()
-    growth = NAMES.index("growth")
-    assert nested.prior_without("wild").mean[growth] < nested.prior_without("calm").mean[growth]
+    pair = NAMES.index("pair")
+    assert nested.prior_without("wild").mean[pair] < nested.prior_without("calm").mean[pair]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_world import floats
 
-from planner.models.step_time.correction import distances, matern, trusted
+from planner.models.step_time.correction import likeness
 from planner.models.step_time.formula import NAMES, Parameters, gradients, log_step, terms
 from planner.models.step_time.posterior import reference_point
 from planner.models.step_time.prior import USUAL
@@ -26,14 +26,12 @@ QUIET = Parameters(
     network=NEVER,
     batch_power=0.0,
     link_power=0.0,
-    growth=NEVER,
     pair=0.0,
     width_power=0.0,
     overlap=NEVER,
     pair_alone=0.0,
     balance_power=0.0,
     wait=NEVER,
-    host_growth=0.0,
 )
 
 
@@ -73,9 +71,7 @@ class TestTerms:
 
     def test_the_host_starts_every_micro_step(self) -> None:
         assert seconds("host", where(steps=3), floor=math.log(0.2)) == pytest.approx(0.6)
-        assert seconds("host", where(batch=40), floor=math.log(0.2), host_growth=0.25) == pytest.approx(0.2 * 4**0.25)
-        assert seconds("host", where(batch=40), floor=0.0, host_growth=5.0) == pytest.approx(4**0.3)
-        assert seconds("host", where(batch=40), floor=0.0, host_growth=-5.0) == pytest.approx(1.0)
+        assert seconds("host", where(batch=40), floor=math.log(0.2)) == pytest.approx(0.2)
 
     def test_a_link_saturates(self) -> None:
         # Four GPUs: 2 x 3 / 4 of the gradient through the ring.
@@ -85,14 +81,13 @@ class TestTerms:
         assert seconds("sync", where(gpus=4096), **squared) == pytest.approx(0.4, rel=1e-2)
         assert seconds("sync", where(gpus=1), link=math.log(0.1)) == pytest.approx(0.0)
 
-    def test_between_nodes_a_ring_that_grows_with_every_doubling(self) -> None:
+    def test_between_nodes_a_ring_that_saturates(self) -> None:
         one = {"network": math.log(0.1)}
         assert seconds("sync", where(nodes=1), **one) == pytest.approx(0.0, abs=1e-12)
-        # 2 x 3 / 4 of the gradient on four nodes; and one doubling beyond two nodes, of 0.5 each.
+        # 2 x 3 / 4 of the gradient on four nodes, never twice of it.
         assert seconds("sync", where(nodes=4), **one) == pytest.approx(0.15)
-        assert seconds("sync", where(nodes=4), **one, growth=math.log(0.5)) == pytest.approx(0.15 * 1.5)
-        assert seconds("sync", where(nodes=8), **one, growth=math.log(0.5)) == pytest.approx(0.175 * 2)
-        assert seconds("sync", where(nodes=2), **one, growth=math.log(0.5)) == pytest.approx(0.1)
+        assert seconds("sync", where(nodes=2), **one) == pytest.approx(0.1)
+        assert seconds("sync", where(nodes=4096), **one) == pytest.approx(0.2, rel=1e-3)
 
     def test_a_pair_of_nodes_has_a_factor_of_its_own(self) -> None:
         pairs = {"network": math.log(0.1), "pair": math.log(2), "pair_alone": math.log(3)}
@@ -213,21 +208,14 @@ class TestRows:
 
 
 class TestNearby:
-    def test_distances_are_euclidean(self) -> None:
-        one, other = np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[3.0, 4.0]])
-        assert distances(one, other) == pytest.approx(np.array([[5.0], [math.hypot(2, 3)]]))
-
-    def test_matern_is_one_here_and_falls(self) -> None:
-        # At distance 1: (1 + r + r^2 / 3) exp(-r) with r the root of 5.
-        r = math.sqrt(5)
-        assert matern(floats(0.0, 1.0)) == pytest.approx([1.0, (1 + r + 5 / 3) * math.exp(-r)])
-
-    def test_an_odd_window_loses_its_say(self) -> None:
-        # Two rows of one placement, noise 1 each and a common part of 1: one says 0, the other 10.
-        found = trusted(np.ones((2, 2)), np.ones(2), floats(0.0, 10.0))
-        # The covariance with noise is [[2, 1], [1, 2]], its inverse [[2, -1], [-1, 2]] / 3: 10 solves to -10/3, 20/3.
-        assert found == pytest.approx([5 / (4 + (10 / 3) ** 2), 5 / (4 + (20 / 3) ** 2)])
-        assert trusted(np.ones((2, 2)), np.ones(2), floats(0.1, 0.1)).tolist() == [1.0, 1.0]
+    def test_deviations_are_alike_over_placements_smoothly_and_along_the_batch_decaying_at_once(self) -> None:
+        here, same = where(nodes=1), likeness(where(), where())
+        assert same[0, 0] == pytest.approx(0.1**2)
+        # Two doublings of the batch are a reach.
+        assert likeness(here, where(batch=40))[0, 0] == pytest.approx(0.1**2 * math.exp(-1))
+        # From one node to two is a doubling and 0.7 for the network, 1.2 of them a reach: (1 + r + r^2 / 3) exp(-r).
+        r = math.sqrt(5) * 1.7 / 1.2
+        assert likeness(here, where(nodes=2))[0, 0] == pytest.approx(0.1**2 * (1 + r + r * r / 3) * math.exp(-r))
 
     def test_neighbours_out_of_order_share_their_mean(self) -> None:
         assert rising(floats(1, 3, 2, 4)).tolist() == [1.0, 2.5, 2.5, 4.0]

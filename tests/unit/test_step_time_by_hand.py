@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from small_world import CATALOG, ONE, TWO, catalog, floats, instance_type, job, offer
 
+from planner.columns import Ints
 from planner.models.configurations import Configurations
-from planner.models.step_time import posterior as fitting
 from planner.models.step_time.catalogue_prior import catalogue_prior, hardware_features
-from planner.models.step_time.correction import coordinates, fit_correction, helpful_share, placement_and_batch
+from planner.models.step_time.correction import fit_correction, likeness
 from planner.models.step_time.data_sheet import StepTerms, allreduce_bytes_per_second, step_terms
 from planner.models.step_time.formula import NAMES
 from planner.models.step_time.node_type import Span, conformal_stretch
 from planner.models.step_time.pooling import SHAPES, estimates, pooled_prior
-from planner.models.step_time.posterior import Fit, Posterior, fit_posterior
+from planner.models.step_time.posterior import Posterior, fit_posterior, robust
 from planner.models.step_time.prior import USUAL
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.unprobed_types import COLD_START, TypedRows, unprobed
@@ -159,19 +159,22 @@ def some_rows() -> MeasuredRows:
     return measured_rows(where, floats(0.11, 0.33, 0.2, 0.41, 0.44, 0.25), None)
 
 
+def by_placement(rows: MeasuredRows) -> Ints:
+    return np.unique(rows.placements.table()[:, :3], axis=0, return_inverse=True)[1].ravel()
+
+
 class TestLeftOut:
     def test_errors_are_those_of_predicting_each_placement_from_the_others(self) -> None:
         # Straight from the definition: condition the joint normal of all rows on those of other placements.
         rows = some_rows()
         known = fit_posterior(rows, USUAL)
         correction = fit_correction(rows, known)
-        at = coordinates(known, rows.placements)
-        prior = known.prior
-        covariance = at.likeness(at) + at.slope @ np.diag(prior.sd**2) @ at.slope.T
-        covariance += np.diag((at.noise() + rows.spread) / rows.weight)
-        error = rows.log_step - known.log_step(rows.placements) + at.slope @ (known.best.theta - prior.mean)
+        prior, slope = known.prior, known.slope(rows.placements)
+        covariance = likeness(rows.placements, rows.placements) + slope @ np.diag(prior.sd**2) @ slope.T
+        covariance += np.diag((0.05**2 + rows.spread) / rows.weight)
+        error = rows.log_step - known.log_step(rows.placements) + slope @ (known.theta - prior.mean)
         names = [tuple(row) for row in rows.placements.table()[:, :3].tolist()]
-        found, spread = correction.left_out(placement_and_batch(rows.placements)[0])
+        found, spread = correction.left_out(by_placement(rows))
         for index, name in enumerate(names):
             others = [other for other, known_name in enumerate(names) if known_name != name]
             gain = covariance[index, others] @ np.linalg.inv(covariance[np.ix_(others, others)])
@@ -181,22 +184,10 @@ class TestLeftOut:
     def test_few_scores_are_joined_by_twenty_usual_ones_and_never_make_it_narrower(self) -> None:
         rows = some_rows()
         correction = fit_correction(rows, fit_posterior(rows, USUAL))
-        error, variance = correction.left_out(placement_and_batch(rows.placements)[0])
+        error, variance = correction.left_out(by_placement(rows))
         # The 0.9 x 7/6 quantile is beyond all six: their largest. It counts 6 of 26.
         found = float((np.abs(error) / np.sqrt(variance)).max()) / 1.6448536
         assert conformal_stretch(correction) == pytest.approx(min(max(found ** (6 / 26), 1.0), 3.0), rel=1e-6)
-
-    def test_a_correction_that_does_not_help_loses_its_say(self) -> None:
-        # A thousand rows, one standard deviation off. It takes that away, makes it twice as much, or changes nothing.
-        off, sd = np.ones(1000), np.ones(1000)
-        assert helpful_share(off, 0 * off, sd) == 1.0
-        # (-1000 + 100) / (1000 + 100) of the step is best: none of it.
-        assert helpful_share(off, 2 * off, sd) == 0.0
-        # It goes twice as far as it should: (2000 + 100) / (4000 + 100) of it.
-        assert helpful_share(off, -off, sd) == pytest.approx(2100 / 4100)
-        assert helpful_share(off, off, sd) == 1.0
-        # Ten rows are too few to say so: (-10 + 100) / (10 + 100).
-        assert helpful_share(off[:10], 2 * off[:10], sd[:10]) == pytest.approx(90 / 110)
 
     def test_doubt_grows_with_each_doubling_outside(self) -> None:
         span = Span(2, 8)
@@ -207,19 +198,9 @@ class TestLeftOut:
 class TestRobust:
     def test_the_pseudo_huber_loss(self) -> None:
         # Where the error is root 3 bends its stretch is 2: the loss's root is root 2 bends.
-        size, slope = fitting._robust(floats(math.sqrt(3) * 0.7, -math.sqrt(3) * 0.7, 0.0), 0.7)
+        size, slope = robust(floats(math.sqrt(3) * 0.7, -math.sqrt(3) * 0.7, 0.0), 0.7)
         assert size == pytest.approx([math.sqrt(2) * 0.7, -math.sqrt(2) * 0.7, 0.0])
         assert slope == pytest.approx([math.sqrt(3) / (2 * math.sqrt(2))] * 2 + [1.0])
-
-    def test_distance_from_the_prior_is_in_its_standard_deviations(self) -> None:
-        prior = USUAL
-        far, slope = fitting._from_prior(prior.mean + 2 * prior.sd, prior)
-        scale = NAMES.index("scale")
-        assert (far[scale], slope[scale]) == (pytest.approx(2.0), 1.0)
-        # Those with long tails count less the further they are.
-        wait = NAMES.index("wait")
-        assert far[wait] == pytest.approx(1.5 * math.sqrt(2 * (math.sqrt(1 + (2 / 1.5) ** 2) - 1)))
-        assert slope[wait] < 1
 
 
 def job_history(value: float, variance: float) -> Posterior:
@@ -227,19 +208,19 @@ def job_history(value: float, variance: float) -> Posterior:
     theta, covariance = USUAL.mean.copy(), np.diag(USUAL.sd**2)
     theta[SHAPES] = value
     covariance[SHAPES, SHAPES] = variance
-    return Posterior((Fit(theta, covariance, 0.0),), floats(1.0), USUAL, 8.0, 0.0)
+    return Posterior(theta, covariance, USUAL, 8.0, 0.0)
 
 
 class TestOtherJobs:
     def test_a_job_counts_as_far_as_its_measurements_said_more_than_the_prior(self) -> None:
-        index = NAMES.index("growth")
+        index = NAMES.index("pair")
         jobs = [job_history(1.0, 0.0), job_history(1.0, USUAL.sd[index] ** 2)]
         value, variance, told = estimates(jobs, USUAL, index)
         assert (value.tolist(), variance[0]) == ([1.0, 1.0], 0.0)
         assert told.tolist() == [1.0, 0.0]
 
     def test_agreeing_jobs_pull_the_prior_to_them(self) -> None:
-        index = NAMES.index("growth")
+        index = NAMES.index("pair")
         after = pooled_prior([job_history(-2.1, 0.0)] * 3, USUAL)
         # Three jobs without doubt, but for the spread of 0.15 between jobs; the prior is as sure as its deviation says.
         weight, own = 3 / 0.15**2, 1 / USUAL.sd[index] ** 2
@@ -247,7 +228,7 @@ class TestOtherJobs:
         assert after.sd[index] == pytest.approx(math.sqrt(0.15**2 + 1 / (weight + own)))
 
     def test_jobs_that_disagree_leave_it_wide(self) -> None:
-        index = NAMES.index("growth")
+        index = NAMES.index("pair")
         middle = float(USUAL.mean[index])
         agreed, quarrel = (
             pooled_prior([job_history(middle - by, 0.0), job_history(middle + by, 0.0)], USUAL) for by in (0.0, 0.4)

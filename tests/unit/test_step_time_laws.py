@@ -259,6 +259,30 @@ class TestCorrection:
         assert model.stretch >= 1
 
 
+class TestBoundByTheHost:
+    """All batches that were measured take the same time: what larger ones take is anybody's guess."""
+
+    def flat(self, batches: Sequence[int]) -> NodeTypeModel:
+        where = placements_of([(1, g, g, m) for g in (1, 2, 4) for m in batches])
+        return fit_node_type(measured_rows(where, np.full(len(where), 0.1), None))
+
+    def test_the_middle_of_what_is_possible_is_expected_and_not_the_most_growth(self) -> None:
+        far = placements_of([(1, 1, 1, 256 * 2**doublings) for doublings in range(1, 6)])
+        model = self.flat((8, 16, 32, 64, 128, 256))
+        middle, sd = model.log_step(far)
+        assert (np.diff(middle) >= 0).all()
+        assert math.log(0.1) - 0.05 < middle[0] <= middle[-1] < math.log(2 * 0.1)
+        assert (np.diff(sd) > 0).all()  # and the interval grows with each doubling
+
+    def test_growth_that_was_measured_stays(self) -> None:
+        rows = campaign((1, 2, 4))
+        far = placements_of([(1, 4, 4, 512)])
+        truth = USUAL.mean.copy()
+        truth[NAMES.index("network")] = -0.5
+        expected = log_step(truth, far, 32.0)[0]
+        assert fit_node_type(rows).log_step(far)[0] == pytest.approx(expected, abs=0.1)
+
+
 class TestAccuracy:
     def error(self, model: NodeTypeModel, rows: MeasuredRows) -> float:
         return float(np.mean(np.abs(model.log_step(rows.placements)[0] - rows.log_step)))

@@ -65,9 +65,9 @@ def _tamed(errors: Floats) -> Floats:
 
 
 def _features(posterior: Posterior, placements: Placements) -> Floats:
-    """Workers in all and per node, data per step, physical step and communication."""
+    """Workers in all and per node, data per step, physical step and its share of work."""
     workers = np.log2(placements.workers)
     crowd = np.log2(placements.workers / placements.nodes)
     data = np.log2(placements.workers * placements.gpu_batch * placements.accumulation_steps)
-    physical = (posterior.sync_elasticity(placements), posterior.log_step(placements))
+    physical = (posterior.work_share(placements), posterior.log_step(placements))
     return np.column_stack((placements.features(), workers, crowd, data, *physical))

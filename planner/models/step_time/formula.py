@@ -1,9 +1,9 @@
 """The physical form of a step on one node type.
 
     work  = e^scale · (f + (1-f)(m/m0)^p) · (1 + contention · ring(g))     of the GPU; ring(n) = 2(n-1)/n
-    host  = e^(scale + floor) · (m/m0)^h                                   starting its kernels, feeding it
+    host  = e^(scale + floor)                                              starting its kernels, feeding it
     link  = l · ring(g)^s                                                  inside a node
-    net   = r · ring(N) · (1 + d·log2(N/2)) · g^x · (k/g)^y · e^pair       between nodes
+    net   = r · ring(N) · g^x · (k/g)^y · e^pair                           between nodes
     wait  = w · what grows of work with m, from three nodes on             for the slowest of them, for samples
     busy  = (work^c + (link + net + wait)^c)^(1/c)                         c says how much of the shorter hides
     step  = (busy^8 + host^8)^(1/8)                                        the longer of the two, nearly
@@ -35,14 +35,12 @@ class Parameters(NamedTuple):
     network: float  # log seconds
     batch_power: float  # log of p
     link_power: float  # log of s
-    growth: float  # log of d: never negative
     pair: float
     width_power: float  # x
     overlap: float  # log-odds of c within 1..10
     pair_alone: float
     balance_power: float  # y
     wait: float  # log of w
-    host_growth: float  # h
 
 
 NAMES = Parameters._fields
@@ -54,11 +52,9 @@ def positions(*names: str) -> list[int]:
 
 
 SECONDS = positions("scale", "link", "network")  # shift with the unit of time
-WAITING = positions("link", "network", "wait")  # the sizes of communication
 
 # A free batch exponent runs away where the batch is extrapolated.
 BATCH_POWERS = (-0.3, 0.15)
-HOST_GROWTHS = (0.0, 0.3)
 HOST_SHARPNESS = 8.0
 _SMALLEST = 1e-12
 
@@ -88,12 +84,11 @@ def terms(theta: Floats, placements: Placements, reference_batch: float) -> Term
     pace = np.exp(p.scale) * placements.accumulation_steps
     pace = pace * (1 + np.exp(p.contention) * crowd)
     work = pace * (share + samples)
-    host = np.exp(p.scale + p.floor) * batch ** np.clip(p.host_growth, *HOST_GROWTHS) * placements.accumulation_steps
+    host = np.exp(p.scale + p.floor) * placements.accumulation_steps
     link = np.exp(p.link) * crowd ** np.exp(p.link_power)
     pair = np.where(most_per_node > 1, p.pair, p.pair_alone) * (nodes == 2)
-    growth = 1 + np.exp(p.growth) * np.log2(np.maximum(nodes, 2) / 2)
     width = most_per_node**p.width_power * (placements.workers / nodes / most_per_node) ** p.balance_power
-    network = np.exp(p.network + pair) * ring(nodes) * growth * width
+    network = np.exp(p.network + pair) * ring(nodes) * width
     wait = np.exp(p.wait) * pace * samples * (nodes > 2)
     return Terms(work, link + network + wait, host)
 

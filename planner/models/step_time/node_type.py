@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from planner.columns import Z95, Flags, Floats, Ints
-from planner.models.step_time.correction import Correction, coordinates, fit_correction, placement_and_batch
+from planner.models.step_time.correction import Correction, fit_correction
 from planner.models.step_time.forest import Forest, fit_forest
 from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.prior import USUAL, Prior
@@ -67,13 +67,11 @@ class NodeTypeModel:
     def log_step(self, placements: Placements) -> tuple[Floats, Floats]:
         """Median and standard deviation of the logarithm."""
         physical = self.posterior.log_step(placements)
-        where = coordinates(self.posterior, placements)
-        near, variance = self.correction.predict(where)
+        near, variance = self.correction.predict(self.posterior, placements)
         if self.forest is not None:
-            share = self.forest.share * self.correction.explained(where)
+            share = self.forest.share * self.correction.explained(placements)
             near = near + share * (self.forest.predict(self.posterior, placements) - near)
-        variance = variance + self.posterior.disagreement(placements) + self.doubt(placements)
-        return physical + near, self.stretch * np.sqrt(variance)
+        return physical + near, self.stretch * np.sqrt(variance + self.doubt(placements))
 
     def doubt(self, placements: Placements) -> Floats:
         """Variance that comes with distance from the probes: those nearby in one axis say nothing of another."""
@@ -109,7 +107,8 @@ def fit_node_type(rows: MeasuredRows, prior: Prior = USUAL) -> NodeTypeModel:
 
 def conformal_stretch(correction: Correction) -> float:
     """How much wider standard deviations must be for nine in ten rows to lie inside, their placement left out."""
-    error, variance = correction.left_out(placement_and_batch(correction.rows.placements)[0])
+    placement = np.unique(correction.rows.placements.table()[:, :3], axis=0, return_inverse=True)[1].ravel()
+    error, variance = correction.left_out(placement)
     scores = np.abs(error) / np.sqrt(variance)
     found = float(np.quantile(scores, min(1.0, COVERAGE * (1 + 1 / len(scores))))) / Z95
     share = len(scores) / (len(scores) + USUAL_COUNT)

@@ -12,7 +12,7 @@ from planner.models.step_time.posterior import Posterior
 from planner.models.step_time.prior import Prior
 
 # Properties of the node type: how communication grows with nodes and GPUs. The rest is the network's and the script's.
-SHAPES = positions("link_power", "growth", "pair", "width_power", "pair_alone")
+SHAPES = positions("link_power", "pair", "width_power", "pair_alone")
 # Spread between jobs that is assumed even where their estimates agree.
 LEAST_SPREAD = 0.15
 
@@ -42,6 +42,6 @@ def pooled_prior(history: Sequence[Posterior], prior: Prior) -> Prior:
 def estimates(history: Sequence[Posterior], prior: Prior, index: int) -> tuple[Floats, Floats, Floats]:
     """Each job's value, its variance, and how much of it came from measurements rather than from the prior."""
     seconds = np.array([posterior.reference_log_seconds for posterior in history])
-    value = np.array([posterior.best.theta[index] for posterior in history]) - (seconds if index in SECONDS else 0.0)
-    variance = np.array([posterior.best.covariance[index, index] for posterior in history])
+    value = np.array([posterior.theta[index] for posterior in history]) - (seconds if index in SECONDS else 0.0)
+    variance = np.array([posterior.covariance[index, index] for posterior in history])
     return value, variance, np.clip(1 - variance / prior.sd[index] ** 2, 0.0, 1.0)

@@ -1,21 +1,21 @@
 """The physical form fitted as a posterior.
 
-It is fitted three times, taking the GPU, its host or the wait for samples for the slowest at first. Where that ends in
-several explanations of the same measurements, all stay, weighted by their evidence: they differ most where nothing was
-measured. Unidentified parameters stay at their prior. Errors count robustly (pseudo-Huber): a window taken while the
-machine was busy must not bend the fit. Many rows of one campaign repeat each other's peculiarities, so that their
-common weight is limited; what they know beyond that is left to the correction.
+It is fitted three times, taking the GPU, its host or the wait for samples for the slowest at first, and the best is
+kept. Unidentified parameters stay at their prior. Errors count robustly (pseudo-Huber): a window taken while the
+machine was busy must not bend the fit; nor is a job that is unlike others held to them. Many rows of one campaign
+repeat each other's peculiarities, so that their common weight is limited; what they know beyond that is left to the
+correction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.columns import Floats
-from planner.models.step_time.formula import NAMES, WAITING, gradients, log_step, positions
+from planner.models.step_time.formula import NAMES, gradients, log_step, positions
 from planner.models.step_time.prior import Prior
 from planner.models.step_time.rows import MeasuredRows, Placements, spread_subset
 
@@ -23,86 +23,37 @@ from planner.models.step_time.rows import MeasuredRows, Placements, spread_subse
 STEP_SD = 0.09
 WORK_SD = 0.07
 ROBUST = 0.7  # where the pseudo-Huber loss turns linear, in standard deviations
-# How communication grows with the GPUs of a node, and waiting: alike on most node types, but far from it on a few.
-LONG_TAILED = positions("link_power", "width_power", "balance_power", "wait")
-PRIOR_ROBUST = 1.5
+PRIOR_ROBUST = 1.5  # and the prior's: what is alike in most jobs is far from it in a few
+FIXED = NAMES.index("fixed")
+REACHES = 3 * np.sinh(np.linspace(-4, 4, 41)) / np.sinh(4)  # in standard deviations of the prior, closer near the fit
 SLOWER = 0.7  # log of how much slower than the GPU its host, or the wait, is where such a fit starts
-SAME = 0.1  # fits that end this close, in standard deviations of the prior, are one
 EFFECTIVE_ROWS = 80.0
 MOST_DOUBT = 3.0
 MOST_ROWS = 400
-EVIDENCE_SHARE = 0.5  # the evidence of correlated rows, tempered
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """Parameters that explain the measurements better than any near them, and their covariance."""
+class Posterior:
+    """The parameters that explain the measurements best, and their covariance. `prior` is in seconds."""
 
     theta: Floats
     covariance: Floats
-    cost: float
-
-
-@dataclass(frozen=True, slots=True)
-class Posterior:
-    """The average of what explains the measurements. `prior` is in seconds."""
-
-    fits: tuple[Fit, ...]
-    weights: Floats
     prior: Prior
     reference_batch: float
     reference_log_seconds: float
 
     def log_step(self, placements: Placements) -> Floats:
-        return np.asarray(self.weights @ self._each(placements))
-
-    def disagreement(self, placements: Placements) -> Floats:
-        """Variance of the logarithm between the explanations."""
-        each = self._each(placements)
-        return np.asarray(self.weights @ (each - self.weights @ each) ** 2)
+        return log_step(self.theta, placements, self.reference_batch)[0]
 
     def slope(self, placements: Placements) -> Floats:
-        """How the logarithm answers to each parameter of the best explanation (rows, parameters)."""
-        return gradients(self.best.theta, placements, self.reference_batch)[0]
-
-    def sync_elasticity(self, placements: Placements) -> Floats:
-        """By how many percent a step grows when communication takes one percent longer."""
-        total = np.zeros(len(placements))
-        for weight, fit in zip(self.weights, self.fits, strict=True):
-            moved = fit.theta.copy()
-            moved[WAITING] += 1e-4
-            more = log_step(moved, placements, self.reference_batch)[0]
-            total += weight * (more - log_step(fit.theta, placements, self.reference_batch)[0]) / 1e-4
-        return total
+        """How the logarithm answers to each parameter (rows, parameters)."""
+        return gradients(self.theta, placements, self.reference_batch)[0]
 
     def work_share(self, placements: Placements) -> Floats:
         """Work over the whole step."""
-        share = np.zeros(len(placements))
-        for weight, fit in zip(self.weights, self.fits, strict=True):
-            step, work = log_step(fit.theta, placements, self.reference_batch)
-            share += weight * np.exp(work - step)
-        return np.minimum(share, 1.0)  # not one and the last bit of a rounding
-
-    @property
-    def best(self) -> Fit:
-        return min(self.fits, key=lambda fit: fit.cost)
-
-    def _each(self, placements: Placements) -> Floats:
-        return np.stack([log_step(fit.theta, placements, self.reference_batch)[0] for fit in self.fits])
-
-
-def fit_posterior(rows: MeasuredRows, prior: Prior) -> Posterior:
-    """`prior`: in seconds relative to the work at the reference batch."""
-    reference, seconds = reference_point(rows)
-    rows, prior = spread_subset(rows, MOST_ROWS, SEED), prior.shifted(seconds)
-    fits: list[Fit] = []
-    for fit in _fits(rows, prior, reference):
-        if all((np.abs(fit.theta - other.theta) > SAME * prior.sd).any() for other in fits):
-            fits.append(fit)
-    cost = np.array([fit.cost for fit in fits])
-    weight = np.exp(-EVIDENCE_SHARE * (cost - cost.min()))
-    return Posterior(tuple(fits), weight / weight.sum(), prior, reference, seconds)
+        step, work = log_step(self.theta, placements, self.reference_batch)
+        return np.minimum(np.exp(work - step), 1.0)  # not one and the last bit of a rounding
 
 
 def reference_point(rows: MeasuredRows) -> tuple[float, float]:
@@ -114,9 +65,12 @@ def reference_point(rows: MeasuredRows) -> tuple[float, float]:
     return batch, float(np.median(work))
 
 
-def _fits(rows: MeasuredRows, prior: Prior, reference: float) -> Iterator[Fit]:
+def fit_posterior(rows: MeasuredRows, prior: Prior) -> Posterior:
+    """`prior`: in seconds relative to the work at the reference batch."""
     from scipy.optimize import least_squares
 
+    reference, seconds = reference_point(rows)
+    rows, prior = spread_subset(rows, MOST_ROWS, SEED), prior.shifted(seconds)
     crowding = np.sqrt(np.maximum(1.0, rows.weight.sum() / EFFECTIVE_ROWS) / rows.weight)
     # Measurements that contradict each other count less, but still more than none.
     doubt = np.sqrt(1 + np.minimum(rows.spread / STEP_SD**2, MOST_DOUBT))
@@ -128,19 +82,39 @@ def _fits(rows: MeasuredRows, prior: Prior, reference: float) -> Iterator[Fit]:
         step, work = log_step(theta, rows.placements, reference)
         return np.asarray((np.concatenate((step, work[has_work])) - target) / scale)
 
+    def from_prior(theta: Floats) -> Floats:
+        return np.asarray((theta - prior.mean) / prior.sd)
+
     def residuals(theta: Floats) -> Floats:
-        return np.concatenate((_robust(errors(theta), ROBUST)[0], _from_prior(theta, prior)[0]))
+        return np.concatenate((robust(errors(theta), ROBUST)[0], robust(from_prior(theta), PRIOR_ROBUST)[0]))
 
     def jacobian(theta: Floats) -> Floats:
         step, work = gradients(theta, rows.placements, reference)
         slope = np.concatenate((step, work[has_work])) / scale[:, None]
-        slope = slope * _robust(errors(theta), ROBUST)[1][:, None]
-        return np.concatenate((slope, np.diag(_from_prior(theta, prior)[1] / prior.sd)))
+        usual = np.diag(robust(from_prior(theta), PRIOR_ROBUST)[1] / prior.sd)
+        return np.concatenate((slope * robust(errors(theta), ROBUST)[1][:, None], usual))
 
-    for start in _starts(prior):
-        found = least_squares(residuals, start, jac=jacobian, max_nfev=60, xtol=1e-4, ftol=1e-5)
-        curvature = jacobian(found.x)
-        yield Fit(np.asarray(found.x), np.asarray(np.linalg.inv(curvature.T @ curvature)), float(found.cost))
+    fits = [
+        least_squares(residuals, start, jac=jacobian, max_nfev=60, xtol=1e-4, ftol=1e-5) for start in _starts(prior)
+    ]
+    theta = _in_the_middle(np.asarray(min(fits, key=lambda fit: float(fit.cost)).x), prior, residuals)
+    curvature = jacobian(theta)
+    return Posterior(theta, np.asarray(np.linalg.inv(curvature.T @ curvature)), prior, reference, seconds)
+
+
+def _in_the_middle(theta: Floats, prior: Prior, residuals: Callable[[Floats], Floats]) -> Floats:
+    """The fit with the median of what its measurements allow for the share of work that does not grow with the batch.
+
+    Where all of them are bound by the host, any growth up to some bound explains them, and the fit stops at the bound.
+    """
+    each = np.repeat(theta[None, :], len(REACHES), axis=0)
+    each[:, FIXED] += REACHES * prior.sd[FIXED]
+    cost = np.array([np.sum(residuals(row) ** 2) / 2 for row in each])
+    weight = np.exp(cost.min() - cost) * np.gradient(REACHES)
+    below = np.cumsum(weight) - weight / 2
+    middle = theta.copy()
+    middle[FIXED] = np.interp(weight.sum() / 2, below, each[:, FIXED])
+    return middle
 
 
 def _starts(prior: Prior) -> Iterator[Floats]:
@@ -153,15 +127,7 @@ def _starts(prior: Prior) -> Iterator[Floats]:
     yield wait_bound
 
 
-def _from_prior(theta: Floats, prior: Prior) -> tuple[Floats, Floats]:
-    """How far the parameters are from usual, in standard deviations, and the derivative by them."""
-    far = (theta - prior.mean) / prior.sd
-    slope = np.ones_like(far)
-    far[LONG_TAILED], slope[LONG_TAILED] = _robust(far[LONG_TAILED], PRIOR_ROBUST)
-    return far, slope
-
-
-def _robust(errors: Floats, bend: float) -> tuple[Floats, Floats]:
+def robust(errors: Floats, bend: float) -> tuple[Floats, Floats]:
     """The number whose square is the pseudo-Huber loss, and its derivative."""
     stretch = np.sqrt(1 + (errors / bend) ** 2)
     size = bend * np.sqrt(2 * (stretch - 1))
