@@ -148,7 +148,7 @@ def test_it_measures_while_it_trains_survives_a_kill_and_ends_where_the_script_d
     first = start(folder, *script)
     wait_for_the_second(first, folder)
     first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.communicate()  # closes its pipes
     before = journal(folder)
     assert before
     assert all(stretch.to_state and stretch.step_seconds for stretch in before)
