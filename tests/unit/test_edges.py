@@ -13,6 +13,7 @@ import pytest
 from small_world import CATALOG, TWO, candidate, column, floats, job
 from test_sharded_step_time import WORKLOAD
 
+from planner.inputs.huggingface.families import Configuration, shape_of
 from planner.inputs.job.strategies import ParallelStrategy
 from planner.inputs.job.transformer import TransformerShape
 from planner.inputs.logs.columns import logged_progress
@@ -20,11 +21,13 @@ from planner.models import Configurations
 from planner.models.bandwidth import effective_network
 from planner.models.checkpoints import checkpoint_interval_seconds
 from planner.models.convergence.laws import BELIEFS, laws
+from planner.models.loss_curve import Curve
 from planner.models.sharded_memory.model import ShardedMemoryModel
 from planner.models.sharded_memory.peak import Parts, Peak
 from planner.models.sharded_memory.stage import fullest_stages
 from planner.models.sharded_step_time.distinct import distinct_rows
 from planner.models.sharded_step_time.model import ShardedStepTimeModel
+from planner.plan.actuals.comparison import _notes
 from planner.plan.memory_use import _parts
 from planner.plan.review.escaping import escaped
 from planner.plan.review.page import _Alternatives, _Column
@@ -205,3 +208,20 @@ def test_where_not_even_one_sample_fits_the_largest_batch_is_none() -> None:
     workload = job(transformer=shape.model_dump(), parameters=None, flops_per_sample=None).workload
     model = ShardedMemoryModel(workload, shape, CATALOG, 0.95).fit(())
     assert model.largest_batch(TWO, 1) == 0
+
+
+def test_an_output_layer_of_its_own_is_counted_too() -> None:
+    keys = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
+    tied, own = (
+        shape_of(Configuration(keys={**keys, "tie_word_embeddings": tied}, file="config.json")).parameters
+        for tied in (True, False)
+    )
+    assert (tied, own - tied) == (124_439_808, 50257 * 768)
+
+
+def test_two_values_of_a_metric_are_no_forecast() -> None:
+    run: Any = SimpleNamespace(curve=Curve(floats(10.0, 20.0), floats(3.0, 2.5)))
+    target: Any = SimpleNamespace(metric="loss", value=1.0, falls=True)
+    few, ended = _notes(SimpleNamespace(), run, target, None)  # type: ignore[arg-type]
+    assert few == "2 values of loss: a forecast needs 3"
+    assert "ended before its target" in ended
