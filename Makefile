@@ -49,9 +49,11 @@ lint: $(DEV)
 coverage: $(DEV)
 	@$(FAST_TESTS) --cov
 
-# In copies of the tree under the temporary folder, two at a time; what was recorded of each test is kept there.
+# In copies of the tree under the temporary folder, two at a time or WORKERS; what was recorded of each test is kept there,
+# and each verdict: a run that was stopped goes on where it was.
 mutants: $(DEV)
-	@nice $(BIN)/python tests/mutants/run.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+	@nice $(BIN)/python tests/mutants/run.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(WORKERS),--workers $(WORKERS))
 
 bench: $(DEV)
 	@$(BIN)/python benchmarks/planner_speed.py

@@ -17,11 +17,11 @@ import numpy as np
 from sharded_data import Table, load_tables
 
 from planner.columns import Floats
-from planner.models.sharded_step_time.form import NAMES, to_values
-from planner.models.sharded_step_time.posterior import Posterior, StepRows, fit_posterior
-from planner.models.sharded_step_time.prior import Prior
+from planner.models.sharded_step_time.formula import NAMES, to_values
+from planner.models.sharded_step_time.posterior import ShardedPosterior, StepRows, fit_posterior
+from planner.models.sharded_step_time.prior import ShardedPrior
 
-VAGUE = Prior.of(
+VAGUE = ShardedPrior.of(
     noise_sd=0.08,
     gemm=(0.70, 0.7),
     elementwise=(2.5, 0.8),  # what is kept is written and read once a pass, and half as much that is not kept
@@ -52,7 +52,7 @@ def main() -> None:
     print(as_code(calibrate([table for table in tables if table.family != arguments.without])))
 
 
-def calibrate(tables: Sequence[Table]) -> Prior:
+def calibrate(tables: Sequence[Table]) -> ShardedPrior:
     """What these families say about another one."""
     prior, rows = VAGUE, [as_rows(table) for table in tables]
     for _ in range(ROUNDS if rows else 0):
@@ -60,7 +60,7 @@ def calibrate(tables: Sequence[Table]) -> Prior:
     return prior
 
 
-def _pooled(families: Sequence[Posterior], before: Prior) -> Prior:
+def _pooled(families: Sequence[ShardedPosterior], before: ShardedPrior) -> ShardedPrior:
     """Each family's likelihood is taken as normal: what its posterior knows beyond the prior that it was given."""
     told = [np.linalg.inv(family.covariance) - np.diag(before.sd**-2) for family in families]
     pulls = [np.linalg.solve(family.covariance, family.theta) - before.mean / before.sd**2 for family in families]
@@ -71,7 +71,7 @@ def _pooled(families: Sequence[Posterior], before: Prior) -> Prior:
         square = (np.sum(second, axis=0) + BELIEF * VAGUE.sd**2) / (len(families) + BELIEF)
         sd = np.minimum(np.sqrt(square), VAGUE.sd)
     noise = sum(family.noise_sd**2 for family in families) + BELIEF * VAGUE.noise_sd**2
-    return Prior(mean, sd, float(np.sqrt(noise / (len(families) + BELIEF))))
+    return ShardedPrior(mean, sd, float(np.sqrt(noise / (len(families) + BELIEF))))
 
 
 def _centre(told: Sequence[Floats], pulls: Sequence[Floats], sd: Floats) -> Floats:
@@ -95,11 +95,11 @@ def as_rows(table: Table) -> StepRows:
     return StepRows(table.layout, table.hardware, table.log_step, np.ones(len(table)))
 
 
-def as_code(prior: Prior) -> str:
+def as_code(prior: ShardedPrior) -> str:
     """As it stands in prior.py."""
     rows = zip(NAMES, to_values(prior.mean), prior.sd, strict=True)
     lines = (f"    {name}=({value:.2g}, {sd:.2f})," for name, value, sd in rows)
-    return "\n".join(("POOLED = Prior.of(", f"    noise_sd={prior.noise_sd:.3f},", *lines, ")"))
+    return "\n".join(("POOLED = ShardedPrior.of(", f"    noise_sd={prior.noise_sd:.3f},", *lines, ")"))
 
 
 if __name__ == "__main__":

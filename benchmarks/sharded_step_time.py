@@ -23,7 +23,7 @@ from sharded_data import Table, load_tables
 from planner.columns import Z95, Flags, Floats
 from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
 from planner.models.sharded_step_time.posterior import without_rows
-from planner.models.sharded_step_time.prior import Prior
+from planner.models.sharded_step_time.prior import ShardedPrior
 
 Parts = Iterator[tuple[Flags, Flags]]  # what is fitted, what is predicted
 MANY, SOME, FEW = 300, 100, 40  # rows, for which splits make sense
@@ -67,7 +67,7 @@ def main() -> None:
     print(json.dumps({"rows": rows}) if arguments.json else text(rows))
 
 
-def cold(table: Table, others: Sequence[Table], prior: Prior) -> list[dict[str, Any]]:
+def cold(table: Table, others: Sequence[Table], prior: ShardedPrior) -> list[dict[str, Any]]:
     median, sd = FittedSteps(without_rows(prior)).predict(table.layout, table.hardware)
     split = f"{table.family}: cold"
     shares = np.array([np.median(other.log_step - ideal_log_step(other)) for other in others])
@@ -128,7 +128,7 @@ def draws(count: int) -> Parts:
         yield chosen, ~chosen
 
 
-def scored(split: str, parts: Parts, table: Table, prior: Prior) -> list[dict[str, Any]]:
+def scored(split: str, parts: Parts, table: Table, prior: ShardedPrior) -> list[dict[str, Any]]:
     errors: dict[str, list[Floats]] = {}
     spreads: dict[str, list[Floats]] = {}
     for fitted, held in parts:
@@ -140,7 +140,7 @@ def scored(split: str, parts: Parts, table: Table, prior: Prior) -> list[dict[st
     return [row(split, model, np.concatenate(errors[model]), np.concatenate(spreads[model])) for model in errors]
 
 
-def predictors(known: Table, prior: Prior) -> dict[str, Callable[[Table], tuple[Floats, Floats | float]]]:
+def predictors(known: Table, prior: ShardedPrior) -> dict[str, Callable[[Table], tuple[Floats, Floats | float]]]:
     share = known.log_step - ideal_log_step(known)
     plain, plain_sd = forest(features(known), known.log_step)
     over, over_sd = forest(features(known), share - np.median(share))

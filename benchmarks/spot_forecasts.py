@@ -12,7 +12,7 @@ from spot_pooling import SHORTEST_HOURS, region_of, zone_prior
 
 from planner.columns import Z95
 from planner.inputs.traces import Trace
-from planner.spot.rates.history import MEMORY, Memory, process_from_trace
+from planner.spot.rates.history import HISTORY_WEIGHTS, HistoryWeights, process_from_trace
 from planner.spot.rates.process import SpotProcess
 from planner.spot.runs.monte_carlo import simulate
 from planner.spot.runs.replay import replay
@@ -75,25 +75,25 @@ def score(trace: Trace, forecaster: Forecaster, starts: np.ndarray) -> Score:
     )
 
 
-def rolling(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> Forecaster:
+def rolling(weights: HistoryWeights = HISTORY_WEIGHTS, prior: SpotProcess | None = None) -> Forecaster:
     """Knows the last seven days, as `scav plan --spot-history` does; not what is there at the moment of the start."""
 
     def forecast(trace: Trace, start: float) -> Forecast:
         more = {} if prior is None else {"prior": prior}
-        process = process_from_trace(trace, until_hours=start, memory=memory, history_hours=ROLLING_HOURS, **more)
+        process = process_from_trace(trace, until_hours=start, weights=weights, history_hours=ROLLING_HOURS, **more)
         return _quantiles(process, start)
 
     return forecast
 
 
-def first_half(memory: Memory = MEMORY, prior: SpotProcess | None = None) -> Forecaster:
+def first_half(weights: HistoryWeights = HISTORY_WEIGHTS, prior: SpotProcess | None = None) -> Forecaster:
     """Knows the first half only, however long ago it was."""
 
     def forecast(trace: Trace, start: float) -> Forecast:
         more = {} if prior is None else {"prior": prior}
         half = trace.hours / 2
         process = process_from_trace(
-            trace, until_hours=half, age_hours=start - half, memory=memory, history_hours=half, **more
+            trace, until_hours=half, age_hours=start - half, weights=weights, history_hours=half, **more
         )
         return _quantiles(process, start)
 

@@ -21,7 +21,7 @@ from sharded_data import Table, load_tables
 from planner.columns import Floats, Ints
 from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
 from planner.models.sharded_step_time.posterior import fit_posterior, without_rows
-from planner.models.sharded_step_time.prior import Prior
+from planner.models.sharded_step_time.prior import ShardedPrior
 
 FEWEST_CELLS = 10
 PROBES, RANDOM_PROBES, DRAWS = 5, 25, 10
@@ -56,7 +56,7 @@ def grouped(keys: Sequence[tuple[Any, ...]]) -> list[Ints]:
     return [np.array(found[key], dtype=np.int64) for key in sorted(found)]
 
 
-def scored(table: Table, cells: Cells, prior: Prior) -> list[dict[str, Any]]:
+def scored(table: Table, cells: Cells, prior: ShardedPrior) -> list[dict[str, Any]]:
     """Every chooser's regret, mean and 90th percentile over cells."""
     cold = FittedSteps(without_rows(prior)).predict(table.layout, table.hardware)[0]
     return [
@@ -100,7 +100,7 @@ def smallest(table: Table) -> Floats:
     return 1e6 * copies + 1e3 * column(table, "tensor") - column(table, "micro_batch")
 
 
-def from_other_models(table: Table, prior: Prior) -> Floats:
+def from_other_models(table: Table, prior: ShardedPrior) -> Floats:
     score = np.zeros(len(table))
     for rows in grouped(table.keys("model")):
         held = np.isin(np.arange(len(table)), rows)
@@ -109,7 +109,7 @@ def from_other_models(table: Table, prior: Prior) -> Floats:
     return score
 
 
-def random_rows(table: Table, cells: Cells, prior: Prior) -> list[float]:
+def random_rows(table: Table, cells: Cells, prior: ShardedPrior) -> list[float]:
     found: list[float] = []
     for seed in range(DRAWS):
         drawn = np.random.default_rng(seed).permutation(len(table))[:RANDOM_PROBES]
@@ -118,7 +118,7 @@ def random_rows(table: Table, cells: Cells, prior: Prior) -> list[float]:
     return found
 
 
-def after_best_probes(cell: Table, prior: Prior) -> float:
+def after_best_probes(cell: Table, prior: ShardedPrior) -> float:
     """What is predicted to be fastest is measured, and predicted anew; then the fastest that was measured is taken."""
     every, measured = np.arange(len(cell)), list[int]()
     for _ in range(min(PROBES, len(cell))):
@@ -127,7 +127,7 @@ def after_best_probes(cell: Table, prior: Prior) -> float:
     return regret(cell, every, min(measured, key=lambda row: cell.log_step[row]))
 
 
-def probed(table: Table, cells: Cells, prior: Prior) -> Floats:
+def probed(table: Table, cells: Cells, prior: ShardedPrior) -> Floats:
     """Each job's probes, one after the other: of the strategies that would be chosen now, the least certain."""
     jobs, score = table.keys("model", "gpu_type", "gpus", "sequence_length"), np.zeros(len(table))
     for rows in grouped(jobs):
@@ -136,7 +136,7 @@ def probed(table: Table, cells: Cells, prior: Prior) -> Floats:
     return score
 
 
-def after_probes(job: Table, cells: Cells, prior: Prior) -> Floats:
+def after_probes(job: Table, cells: Cells, prior: ShardedPrior) -> Floats:
     measured: list[int] = []
     for _ in range(PROBES if cells else 0):
         median, sd = prediction(job, measured, prior)
@@ -153,7 +153,7 @@ def next_best(cell: Ints, median: Floats, measured: Sequence[int]) -> int | None
     return min(left, key=lambda row: median[row]) if left else None
 
 
-def prediction(job: Table, measured: Sequence[int], prior: Prior) -> tuple[Floats, Floats]:
+def prediction(job: Table, measured: Sequence[int], prior: ShardedPrior) -> tuple[Floats, Floats]:
     known = as_rows(job.at(np.array(measured, dtype=np.int64)))
     return FittedSteps(fit_posterior(known, prior)).predict(job.layout, job.hardware)
 

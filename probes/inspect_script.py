@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from probes import adapters
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 from probes.cluster import this_place
 from probes.inspection import Inspection
 from probes.run import run_as_main
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
         products=products,
     )
     inspection.install()
-    adapters.install(_asked(output.parent / "library"))
+    adapters.install(_requested_run(output.parent / "library"))
     with suppress(ProbeFinished):
         try:
             run_to_its_end(arguments)
@@ -58,10 +58,12 @@ def _ask_for_values(output: Path, error: BaseException) -> None:
     output.write_text(json.dumps({"outcome": "needs_values", "reason": reason}) + "\n", encoding="utf-8")
 
 
-def _asked(folder: Path) -> Asked:
+def _requested_run(folder: Path) -> RequestedRun:
     """The script's own batch, unless there is one to ask for; and long enough to be inspected."""
     batch = os.environ.get("SCAV_GPU_BATCH")
-    return Asked(gpu_batch=int(batch) if batch else None, accumulation_steps=None, probe_steps=_STEPS, folder=folder)
+    return RequestedRun(
+        gpu_batch=int(batch) if batch else None, accumulation_steps=None, probe_steps=_STEPS, folder=folder
+    )
 
 
 def run_to_its_end(arguments: list[str]) -> None:

@@ -70,6 +70,7 @@ class Inspection(Instrument):
         self._seen.loader = self._seen.fetched_from
         self._calls.append(Call(module, args, kwargs, Autocast.now()))
         if self._micro_steps == 1:
+            self._work.counts_flops = True  # also within a step that trains by itself
             self._second.called(module, [*args, *kwargs.values()])
             self._follow_memory_of(module)
 

@@ -10,6 +10,7 @@ _MOST_LINES = 15
 _OF_TORCHRUN = ("torch/distributed", "torch.distributed.elastic")
 # Of a script's traceback, what leads to the script: scav started runpy, and runpy the script.
 _LEADS_TO_SCRIPT = re.compile(r'  File "(<frozen runpy>|[^"]*/probes/(run|inspect_script)\.py)", line \d+, in \S+$')
+_TRACEBACK = "Traceback (most recent call last):"
 _REPORT_BEGINS = "failed (exitcode:"  # of torchrun, which follows what the script said with a traceback of its own
 
 
@@ -23,6 +24,8 @@ def last_words(lines: Iterable[str]) -> str:
 def last_lines(lines: Iterable[str]) -> list[str]:
     """As they are, from argparse's usage on where there is one. Processes that failed alike are heard once."""
     own = list(dict.fromkeys(_without_our_frames(_own(lines))))
+    while own and own[-1].startswith(_TRACEBACK):  # of torchrun, which was ended because time was over
+        own.pop()
     usages = [number for number, line in enumerate(own) if line.startswith("usage:")]
     return own[usages[-1] :][:_MOST_LINES] if usages else own[-_MOST_LINES:]
 

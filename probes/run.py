@@ -16,11 +16,12 @@ from pathlib import Path
 import torch
 
 from probes import adapters
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 from probes.cluster import Place, this_place
 from probes.ending import end
-from probes.session import ProbeFinished, begin, most_steps
+from probes.session import ProbeFinished, Session, begin, most_steps
 from probes.settings import Settings
+from probes.stretch import Stretch
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
 
@@ -31,8 +32,9 @@ def main(arguments: list[str]) -> int:
     settings, place = Settings.from_environment(), this_place()
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device)  # so that a script's plain "cuda" is this process's own GPU
-    session = begin(settings, place, started)
-    adapters.install(_asked(settings, session.adapted.append))
+    session = begin((Stretch if settings.stretch else Session)(settings, place, started))
+    if not settings.stretch:  # a run is the script's own: its checkpoints, its logs, its end
+        adapters.install(_requested_run(settings, session.adapted.append))
     try:
         run_as_main(arguments)
     except ProbeFinished:
@@ -45,7 +47,10 @@ def main(arguments: list[str]) -> int:
             raise
         record_failure(settings, place, "out_of_memory", f"local batch {settings.gpu_batch} does not fit the memory")
         return 0 if place.world_size == 1 else 1  # torchrun then ends the others, who would wait for this one
-    reason = f"the script ended after {session.steps} optimizer steps, before the measurement was complete"
+    if settings.stretch:
+        return 0
+    enough = f"let it train longer, {most_steps(settings):,} are always enough"
+    reason = f"the script ended after {session.steps} optimizer steps, before the measurement was complete; {enough}"
     record_failure(settings, place, "too_few_steps", reason)
     return 0
 
@@ -58,9 +63,9 @@ def run_as_main(arguments: list[str]) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-def _asked(settings: Settings, tell: Callable[[str], object]) -> Asked:
+def _requested_run(settings: Settings, tell: Callable[[str], object]) -> RequestedRun:
     by_command = settings.batch_is_in_command
-    return Asked(
+    return RequestedRun(
         gpu_batch=None if by_command else settings.gpu_batch,
         accumulation_steps=None if by_command else settings.accumulation_steps,
         probe_steps=most_steps(settings),

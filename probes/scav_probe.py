@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from probes import cluster, counting, session
 from probes.adapters import lightning, transformers
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 from probes.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def step(samples: int | None = None) -> Iterator[None]:
 
 def TrainerCallback() -> Any:  # noqa: N802  # named as what it makes
     """Of Hugging Face; to be made before the Trainer, as `Trainer(callbacks=[…])` does."""
-    return transformers.callback(_asked())
+    return transformers.callback(_requested_run())
 
 
 def LightningCallback() -> Any:  # noqa: N802
-    return lightning.callback(_asked())
+    return lightning.callback(_requested_run())
 
 
 def strategy() -> Strategy:
@@ -78,8 +78,8 @@ def data_parallel() -> tuple[int, int]:
     return sharding.data_parallel(strategy(), cluster.this_place())
 
 
-def _asked() -> Asked | None:
+def _requested_run() -> RequestedRun | None:
     probe = session.current()
     if probe is not None:
         probe.batch_is_taken = True
-    return Asked.from_environment()
+    return RequestedRun.from_environment()

@@ -31,6 +31,9 @@ class Settings:
     noise_state_is_given: bool = False  # by the user: a checkpoint, which must be of this model
     strategy: Strategy | None = None  # how the script is to spread its model; None: as it likes, or else DDP
     strategy_is_in_command: bool = False  # by a placeholder
+    stretch: str = (
+        ""  # of the real run: `probe` to measure and leave, `run` to go on to the end; else a probe beside it
+    )
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -51,6 +54,7 @@ class Settings:
             noise_state_is_given=os.environ.get("SCAV_PROBE_NOISE_STATE_IS_GIVEN", "0") == "1",
             strategy=Strategy.from_environment(),
             strategy_is_in_command=os.environ.get("SCAV_PROBE_STRATEGY_IS_IN_COMMAND", "0") == "1",
+            stretch=os.environ.get("SCAV_PROBE_STRETCH", ""),
         )
 
     def to_environment(self, *, workers: int, reference_batch: int) -> dict[str, str]:
@@ -63,8 +67,8 @@ class Settings:
             "SCAV_ACCUMULATION": str(self.accumulation_steps),
             "SCAV_LR_SCALE": repr(global_batch / reference_batch),
             "SCAV_CHECKPOINT_DIR": str(self.checkpoint_folder),
-            "SCAV_CHECKPOINT_INTERVAL_SECONDS": "3600",
-            "SCAV_RUN_ID": "probe",
+            "SCAV_CHECKPOINT_INTERVAL_SECONDS": "600" if self.stretch else "3600",
+            "SCAV_RUN_ID": "tune" if self.stretch else "probe",
             "SCAV_PROBE_OUTPUT": str(self.output),
             "SCAV_PROBE_STARTED": repr(time.time()),
             "SCAV_PROBE_WINDOWS": str(self.windows),
@@ -76,4 +80,5 @@ class Settings:
             "SCAV_PROBE_NOISE_STATE_IS_GIVEN": str(int(self.noise_state_is_given)),
             VARIABLE: self.strategy.to_json() if self.strategy else "",
             "SCAV_PROBE_STRATEGY_IS_IN_COMMAND": str(int(self.strategy_is_in_command)),
+            "SCAV_PROBE_STRETCH": self.stretch,
         }

@@ -16,10 +16,10 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from probes import cluster, training_state
 from probes.instrument import Instrument
-from probes.training_state import OtherModel, Stage
+from probes.training_state import OtherModel, TrainingStage
 
 
-def share(file: Path, instrument: Instrument, own: Stage, *, given: bool) -> Stage:
+def share(file: Path, instrument: Instrument, own: TrainingStage, *, given: bool) -> TrainingStage:
     """What the file has is loaded; where there is none, or of another model, the own state is kept, and written."""
     model, first = instrument.model, instrument.place.rank == 0
     assert model is not None  # noqa: S101 - it is in shards, so it was seen
@@ -35,8 +35,8 @@ def share(file: Path, instrument: Instrument, own: Stage, *, given: bool) -> Sta
 
 
 def _read(
-    file: Path, instrument: Instrument, own: Stage, *, given: bool
-) -> tuple[dict[str, torch.Tensor] | None, Stage]:
+    file: Path, instrument: Instrument, own: TrainingStage, *, given: bool
+) -> tuple[dict[str, torch.Tensor] | None, TrainingStage]:
     if given:
         return training_state.read(file, instrument)
     with contextlib.suppress(OtherModel):

@@ -29,7 +29,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TrainingStage:
     """How far the model has been trained; None where a checkpoint does not say."""
 
     step: int | None
@@ -56,7 +56,7 @@ class OtherModel(Exception):
     """A file that does not hold the parameters of the model, in words."""
 
 
-def share(file: Path, instrument: Instrument, own: Stage) -> Stage:
+def share(file: Path, instrument: Instrument, own: TrainingStage) -> TrainingStage:
     """What the first probe of a sweep has written is loaded; the first writes its own, another model keeps its own."""
     if not file.exists():
         write(file, tensors_of(instrument), own)
@@ -66,7 +66,7 @@ def share(file: Path, instrument: Instrument, own: Stage) -> Stage:
     return own
 
 
-def load(file: Path, instrument: Instrument) -> Stage:
+def load(file: Path, instrument: Instrument) -> TrainingStage:
     """Into the model that is being trained."""
     found, stage = read(file, instrument)
     tensors = tensors_of(instrument)
@@ -76,13 +76,13 @@ def load(file: Path, instrument: Instrument) -> Stage:
     return stage
 
 
-def read(file: Path, instrument: Instrument) -> tuple[dict[str, torch.Tensor], Stage]:
+def read(file: Path, instrument: Instrument) -> tuple[dict[str, torch.Tensor], TrainingStage]:
     """What a file has for the model, by the model's names."""
     content = _read(file)
     found = _matched(file, content, instrument)
     step = next((content[name] for name in _STEP_NAMES if isinstance(content.get(name), int)), None)
     samples = content.get("samples")
-    return found, Stage(step, samples if isinstance(samples, int) else None)
+    return found, TrainingStage(step, samples if isinstance(samples, int) else None)
 
 
 def fault(file: Path, instrument: Instrument) -> str | None:
@@ -110,7 +110,7 @@ def fingerprint(parameters: Iterable[torch.Tensor]) -> str:
     return digest.hexdigest()[:12]
 
 
-def write(file: Path, tensors: Tensors, stage: Stage) -> None:
+def write(file: Path, tensors: Tensors, stage: TrainingStage) -> None:
     """Whole or not at all, and only where it leaves as much room again: without it, each probe has its own state."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     temporary = file.with_name(f".{file.name}.tmp")

@@ -23,8 +23,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # processor time, and minutes where other work holds one of them up.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# How long an example takes says how busy the machine is, not whether the law holds.
-settings.register_profile("scav", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is, not whether the law holds. Who waits for the tests gets fewer
+# examples, others every time; CI draws as many as are usual.
+EXAMPLES = 100 if os.environ.get("CI") else 40
+settings.register_profile(
+    "scav", settings.default, max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("scav")
 
 # A narrow search, so that planning it takes milliseconds.
@@ -54,6 +58,13 @@ MEASUREMENT = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files, docs/commands.md, README.md")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Among the fast tests a file of slow ones is not even imported: what it needs takes seconds, in every process."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text(encoding="utf-8") or None
 
 
 @pytest.fixture

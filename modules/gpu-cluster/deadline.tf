@@ -2,7 +2,7 @@
 # would replace them for ever. So AWS asks for 0 nodes as well, again and again, once all that the run may take is over:
 # waiting for capacity, starting, waiting for the last node, running, and a quarter of an hour.
 locals {
-  waiting_seconds = var.runtime_includes_waiting ? 0 : var.max_capacity_wait_seconds + 1800 + var.max_wait_seconds
+  waiting_seconds = var.runtime_includes_waiting ? 0 : var.max_capacity_wait_seconds + 1800 + local.data_seconds + var.max_wait_seconds
   longest_seconds = local.waiting_seconds + var.max_runtime_seconds + 900
   # From the first apply on: later ones ignore it.
   stop_time = timeadd(timestamp(), "${local.longest_seconds}s")

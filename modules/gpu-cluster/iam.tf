@@ -19,12 +19,14 @@ locals {
     },
   ]
 
-  kms_statements = var.kms_key_arn == null ? [] : [
+  # What an existing bucket is encrypted with may be another key than that of the volumes.
+  keys = distinct([for arn in [var.kms_key_arn, var.checkpoint_kms_key_arn] : arn if arn != null])
+  kms_statements = length(local.keys) == 0 ? [] : [
     {
       Sid       = "UseKey"
       Effect    = "Allow"
       Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
-      Resource  = [var.kms_key_arn]
+      Resource  = local.keys
       Condition = {}
     },
   ]
@@ -108,7 +110,7 @@ resource "aws_iam_role_policy" "node" {
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = [
-      for statement in concat(local.node_statements, local.ecr_statements, local.kms_statements, local.topic_statements) :
+      for statement in concat(local.node_statements, local.data_statements, local.ecr_statements, local.kms_statements, local.topic_statements) :
       { for key, value in statement : key => value if key != "Condition" || value != {} }
     ]
   })

@@ -80,6 +80,21 @@ resource "aws_launch_template" "node" {
     }
   }
 
+  # Encrypted as the snapshot is, or as the account says: EC2 takes no other word with a snapshot.
+  dynamic "block_device_mappings" {
+    for_each = local.snapshot_devices
+
+    content {
+      device_name = block_device_mappings.value.device
+
+      ebs {
+        volume_type           = "gp3"
+        snapshot_id           = block_device_mappings.value.snapshot_id
+        delete_on_termination = true
+      }
+    }
+  }
+
   dynamic "network_interfaces" {
     for_each = local.network_interfaces[each.value]
 
@@ -88,7 +103,7 @@ resource "aws_launch_template" "node" {
       network_card_index    = network_interfaces.value.card
       device_index          = network_interfaces.value.device
       interface_type        = network_interfaces.value.type
-      security_groups       = [aws_security_group.nodes.id]
+      security_groups       = concat([aws_security_group.nodes.id], var.security_group_ids)
       delete_on_termination = true
       # EC2 refuses the argument with more than one interface, and then never assigns a public address.
       associate_public_ip_address = length(local.network_interfaces[each.value]) == 1 ? local.use_default_vpc : null

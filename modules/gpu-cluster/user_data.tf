@@ -9,6 +9,7 @@ locals {
     max_wait_seconds         = var.max_capacity_wait_seconds + var.max_wait_seconds
     topic                    = var.interruption_topic_arn
     runtime_includes_waiting = var.runtime_includes_waiting
+    data_seconds             = local.data_seconds
     bucket                   = local.bucket_name
     log_group                = local.log_group_name
   }
@@ -25,6 +26,8 @@ locals {
     max_wait_seconds    = var.max_wait_seconds
     heartbeat_seconds   = var.heartbeat_seconds
     source              = local.source
+    root_volume_gib     = var.root_volume_gib
+    data                = local.node_data
     max_silence_seconds = coalesce(var.max_silence_seconds, max(1800, 3 * var.checkpoint_interval_seconds))
 
     environment = merge({
@@ -36,7 +39,10 @@ locals {
       SCAV_CHECKPOINT_DIR              = "/checkpoints"
       SCAV_CHECKPOINT_INTERVAL_SECONDS = tostring(var.checkpoint_interval_seconds)
       SCAV_RESULTS_DIR                 = "/results"
-    }, var.strategy == null ? {} : { SCAV_STRATEGY = jsonencode(var.strategy) })
+      },
+      length(var.data) == 0 ? {} : { SCAV_DATA_DIR = "/data" },
+      var.strategy == null ? {} : { SCAV_STRATEGY = jsonencode(var.strategy) },
+    )
   })
 }
 
@@ -50,13 +56,21 @@ locals {
     memory = { services = "deadline memory", run = jsonencode(local.memory_run) }
   }
 
+  # A node gets what it needs: user data is small.
+  agent_files = {
+    for name in keys(local.roles) : name => [
+      for file in fileset(local.agent_folder, "*.py") : file
+      if(file != "memory_node.py" || name == "memory") && (file != "data.py" || (name == "gpu" && length(var.data) > 0))
+    ]
+  }
+
   start_scripts = {
     for name, role in local.roles : name => templatefile("${path.module}/user_data/start.sh.tftpl", {
-      run_base64 = base64encode(role.run)
+      run_base64 = base64gzip(role.run)
       agent = {
         for file in fileset(local.agent_folder, "*.py") :
         file => replace(file("${local.agent_folder}/${file}"), local.docstrings_and_comments, "")
-        if name == "memory" || file != "memory_node.py"
+        if contains(local.agent_files[name], file)
       }
       services              = role.services
       first_contact_minutes = "10"

@@ -120,6 +120,18 @@ variable "availability_zone_id" {
   }
 }
 
+variable "security_group_ids" {
+  description = "Further security groups of the nodes, for what lets in only their members, such as a file system."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(var.security_group_ids) <= 4 && alltrue([for id in var.security_group_ids : can(regex("^sg-[0-9a-f]{8,17}$", id))])
+    error_message = "security_group_ids must list at most 4 security groups, each like sg-0123456789abcdef0."
+  }
+}
+
 # The nodes
 
 variable "ami_id" {
@@ -301,6 +313,28 @@ variable "strategy" {
       try(var.strategy.pipeline >= 1 && floor(var.strategy.pipeline) == var.strategy.pipeline, false)
     )
     error_message = "strategy must be a sharding (ddp, zero1, zero2, fsdp, hsdp), whole numbers of at least 1 for tensor_parallel and pipeline, and recompute (none, selective, full), or null."
+  }
+}
+
+# What the job reads
+
+variable "data" {
+  description = "What the job reads, in folders of SCAV_DATA_DIR: s3://bucket/folder/ is copied to every node (gib: how much that is), fs-ID/MOUNTNAME (FSx for Lustre) mounted, snap-ID a volume of every node. The role may read that and nothing beside it."
+  type = list(object({
+    name = string
+    uri  = string
+    gib  = number
+  }))
+  default  = []
+  nullable = false
+
+  validation {
+    condition = length(var.data) <= 10 && length(distinct(var.data[*].name)) == length(var.data) && alltrue([
+      for source in var.data :
+      can(regex("^[a-z0-9][a-z0-9_-]{0,31}$", source.name)) && source.gib >= 0 && floor(source.gib) == source.gib &&
+      can(regex("^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_.=+@:,/-]{0,400})?|fs-[0-9a-f]{8,17}/[A-Za-z0-9_-]{1,8}|snap-[0-9a-f]{8,17})$", source.uri))
+    ])
+    error_message = "data must be at most 10 sources of different names, each s3://bucket/folder/ with its whole gib, fs-ID/MOUNTNAME or snap-ID."
   }
 }
 

@@ -45,6 +45,29 @@ variable "kms_key_arn" {
   }
 }
 
+variable "checkpoint_kms_key_arn" {
+  description = "KMS key of an existing checkpoint_bucket, if it is another than kms_key_arn. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.checkpoint_kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/", var.checkpoint_kms_key_arn))
+    error_message = "checkpoint_kms_key_arn must be the ARN of a KMS key (not of an alias), or null."
+  }
+}
+
+variable "policy_arns" {
+  description = "Further IAM policies of the nodes' role, for what else the job needs: a key of its data, a secret."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(var.policy_arns) <= 8 && alltrue([for arn in var.policy_arns : can(regex("^arn:[a-z-]+:iam::[0-9a-z]*:policy/", arn))])
+    error_message = "policy_arns must list at most 8 ARNs of IAM policies."
+  }
+}
+
 variable "check_quotas" {
   description = "Whether a plan reads the account's vCPU quotas and warns where they are too small. False where servicequotas:GetServiceQuota is not allowed."
   type        = bool

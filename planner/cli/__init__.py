@@ -31,6 +31,7 @@ COMMANDS = {
     "review": "Review the cost of the plan in DIR.",
     "check": "Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.",
     "actuals": "Compare what was predicted in DIR with what its run took, by its log.",
+    "history": "What finished jobs took beside what was planned of them.",
     "policy": "Say whether DIR's cluster should run on spot or on-demand nodes now.",
     "spot": "What can be known of spot capacity without renting any.",
     "watch": "Watch the run of DIR: nodes, steps, hours and dollars beside what was planned.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.inputs import dollars, duration
-from planner.cli.options import catalog_option, workspace_argument
+from planner.cli.options import catalog_option, format_option, workspace_argument
 
 if TYPE_CHECKING:
     from planner.outside.logs import Log
@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-record", is_flag=True, help="Leave the ledger as it is.")
 @click.option("--job", type=click.Path(path_type=Path), help="Add the measured step to measurements.jsonl of this job.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "json"]),
-    default="text",
-    show_default=True,
-    help="For a terminal, a pull request or a program.",
-)
+@format_option
 @catalog_option
 def command(
     workspace: Path,

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.inputs import warn
-from planner.cli.options import catalog_option, json_option
+from planner.cli.options import PRECISIONS, catalog_option, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import date
 
-    from rich.console import Console
-    from rich.table import Table
-
-    from planner.inputs import Catalog, InstanceType, Listing, Order, Precision
-
-PIPE_WIDTH = 100
-INTERRUPTION = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")
+    from planner.inputs import Catalog, InstanceType, Order, Precision
 
 
 @click.group("catalog")
@@ -49,7 +43,7 @@ def command() -> None:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8"]),
+    type=PRECISIONS,
     default="bf16",
     show_default=True,
     help="Arithmetic that TFLOPS are counted in.",
@@ -72,6 +66,7 @@ def list_command(
     number is GPUs per node). TFLOPS are dense peaks of the node, spot is the cheapest zone, $/PFLOPS is the
     hourly price of 1000 TFLOPS.
     """
+    from planner.cli.catalog_tables import console, listing_table
     from planner.inputs import list_machines, select_instance_types, sort_listings
     from planner.outside.store import load_catalog
 
@@ -89,7 +84,7 @@ def list_command(
     divided = "spot" if on_spot else "on-demand"
     click.echo(f"Catalogue {name}; USD per hour in {places}")
     click.echo(f"GiB per GPU, dense {precision} TFLOPS of the node; $/GPU and $/PFLOPS are {divided}\n")
-    _console().print(_listing_table(listings, with_regions))
+    console().print(listing_table(listings, with_regions))
 
 
 @command.command()
@@ -99,6 +94,7 @@ def list_command(
 @json_option
 def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None, as_json: bool) -> None:
     """Show everything known about the machine TYPE, and the sources."""
+    from planner.cli.catalog_tables import console, fact_lines, offer_table, source_lines
     from planner.inputs import named_instance_type
     from planner.outside.store import load_catalog
 
@@ -110,13 +106,13 @@ def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None
         _echo_json({"catalog": name, "sha256": sha256, **facts})
         return
     click.echo(f"{machine.name} in the catalogue {name}")
-    click.echo("\n".join(_fact_lines(loaded, machine)) + "\n")
+    click.echo("\n".join(fact_lines(loaded, machine)) + "\n")
     if facts["offers"]:
-        _console().print(_offer_table(facts["offers"]))
+        console().print(offer_table(facts["offers"]))
     else:
         click.echo("Not offered" + ("." if chosen is None else f" in {', '.join(chosen)}."))
     click.echo("\nSources")
-    click.echo("\n".join(_source_lines(list(facts["sources"].values()))))
+    click.echo("\n".join(source_lines(list(facts["sources"].values()))))
 
 
 @command.command()
@@ -207,74 +203,6 @@ def _checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(regions))
 
 
-def _listing_table(listings: Sequence[Listing], with_regions: bool) -> Table:
-    titles = ["GiB", "vCPU", "RAM", "Gbit/s", "TFLOPS", "$/h", "spot $/h", "$/GPU", "$/PFLOPS"]
-    if with_regions:
-        titles = [title for title in titles if title not in ("vCPU", "RAM")]
-    table = _table(["type", *(["region"] if with_regions else []), "GPUs"], titles)
-    for row in listings:
-        numbers = {
-            "GiB": f"{row.gpu_memory_gib:.0f}",
-            "vCPU": str(row.vcpu),
-            "RAM": f"{row.ram_gib:.0f}",
-            "Gbit/s": f"{row.network_gbps:g}",
-            "TFLOPS": _number(row.node_tflops, 0),
-            "$/h": _number(row.on_demand_usd, 3) if row.offered else "not offered",
-            "spot $/h": _number(row.spot_usd, 3),
-            "$/GPU": _number(row.usd_per_gpu, 3),
-            "$/PFLOPS": _number(None if row.usd_per_tflops is None else row.usd_per_tflops * 1000, 2),
-        }
-        place = [row.region or "-"] if with_regions else []
-        table.add_row(row.instance_type, *place, f"{row.gpu_count}x {row.gpu}", *(numbers[t] for t in titles))
-    return table
-
-
-def _fact_lines(catalog: Catalog, machine: InstanceType) -> Iterator[str]:
-    gpu = catalog.gpu_of(machine)
-    memory = f"{gpu.memory_gib:g} GiB usable ({gpu.nominal_memory_gb} GB)"
-    cards = f"{machine.network_cards} card{'s' * (machine.network_cards > 1)}, {machine.efa_interfaces} with EFA"
-    peaks = ", ".join(f"{precision} {peak:g}" for precision, peak in gpu.dense_tflops.items())
-    facts = {
-        "GPUs": f"{machine.gpu_count}x {gpu.name}",
-        "GPU memory": f"{memory}, {gpu.memory_bandwidth_gb_per_second:g} GB/s",
-        "dense peak per GPU": f"{peaks} TFLOPS",
-        "GPU link": f"{machine.gpu_link}, {machine.gpu_link_gb_per_second:g} GB/s per GPU and direction",
-        "vCPU, RAM": f"{machine.vcpu}, {machine.ram_gib:g} GiB",
-        "network": f"{machine.network_baseline_gbps:g} Gbit/s, peak {machine.network_peak_gbps:g}, {cards}",
-        "measured all-reduce": f"{machine.measured_allreduce_gbps or 0:g} Gbit/s between nodes",
-        "local SSD": f"{machine.local_ssd_gb} GB",
-        "quota": f"vCPUs of all {machine.quota_class.upper()} types",
-    }
-    for label, fact in facts.items():
-        if label != "measured all-reduce" or machine.measured_allreduce_gbps is not None:
-            yield f"  {label:<21}{fact}"
-
-
-def _source_lines(sources: Sequence[dict[str, Any]]) -> Iterator[str]:
-    import textwrap
-
-    for source in sources:
-        yield from textwrap.wrap(
-            f"{source['date']}  {source['title']}",
-            width=PIPE_WIDTH,
-            initial_indent="  ",
-            subsequent_indent=" " * 14,
-        )
-        if source["url"]:
-            yield " " * 14 + source["url"]
-
-
-def _offer_table(offers: Sequence[dict[str, Any]]) -> Table:
-    table = _table(["region", "zone"], ["spot $/h", "on-demand $/h", "reclaimed a month"])
-    for offer in offers:
-        interruption = offer["interruption_class"]
-        reclaimed = "-" if interruption is None else INTERRUPTION[interruption]
-        for zone, spot in offer["spot_usd"].items():
-            on_demand = _number(offer["on_demand_usd"], 4)
-            table.add_row(offer["region"], zone, _number(spot, 4), on_demand, reclaimed)
-    return table
-
-
 def _facts_as_json(catalog: Catalog, machine: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:
     gpu = catalog.gpu_of(machine)
     offers = [
@@ -290,33 +218,6 @@ def _facts_as_json(catalog: Catalog, machine: InstanceType, regions: Sequence[st
         "offers": [offer.model_dump(mode="json") for offer in offers],
         "sources": {name: catalog.sources[name].model_dump(mode="json") for name in dict.fromkeys(cited) if name},
     }
-
-
-def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for title in texts:
-        table.add_column(title)
-    for title in numbers:
-        table.add_column(title, justify="right")
-    return table
-
-
-def _console() -> Console:
-    """As wide as the terminal; elsewhere of a fixed width, so that the output is the same everywhere."""
-    from rich.console import Console
-
-    class Output(Console):
-        def on_broken_pipe(self) -> None:
-            raise  # rich would end scav with an error; scav knows that it is none
-
-    console = Output(highlight=False, markup=False)
-    return console if console.is_terminal else Output(highlight=False, markup=False, width=PIPE_WIDTH)
-
-
-def _number(value: float | None, decimals: int) -> str:
-    return "-" if value is None else f"{value:.{decimals}f}"
 
 
 def _echo_json(value: Any) -> None:

@@ -34,13 +34,14 @@ def found_in(
 def inspection_lines(found: InspectedScript) -> Iterator[str]:
     """One fact a line, then what is missing."""
     from planner.errors import one_line
+    from planner.inputs import not_found
 
     for heading, facts in _facts(found):
         said = [fact for fact in facts if fact is not None]
         if said:
             yield f"{heading:<12} {' · '.join(said)}"
-    for key, reason in sorted(found.missing.items()):
-        yield f"{'Not found':<12} {one_line(f'{key}: {reason}')}"
+    for sentence in not_found(found):
+        yield f"{'Not found':<12} {one_line(sentence)}"
     for note in found.notes:
         yield f"{'Note':<12} {one_line(note)}"
 
@@ -71,7 +72,8 @@ def _facts(found: InspectedScript) -> Iterator[tuple[str, list[str | None]]]:
     in_job_file = found.optimizer_in_job_file
     named = f"{in_job_file} in the job file" if in_job_file else "the job file has no name for it"
     yield "Optimizer", [one_line(found.optimizer), named] if found.optimizer else []
-    yield "Precision", [found.precision]
+    doubted = found.ran_at_full_width_on_a_processor
+    yield "Precision", [found.precision, "on a GPU it may be half of that" if doubted else None]
     yield "Data set", [samples(found.dataset_samples)]
     micro = found.accumulation_steps
     yield (

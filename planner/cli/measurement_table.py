@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 _KEY_LENGTH = 7  # as git shows commits
 _WIDTH = 80
 _LONGEST_TYPE = 18
-HERE_ONLY = "their step times are of this machine; noise and sizes are used"
 
 
 def measurement_table(rows: Sequence[tuple[int, Measurement, str | None]]) -> list[str]:
     """Each row with its number, and the reason why plans leave it out; None where they use it."""
     from planner.errors import one_line
+    from planner.inputs import HERE_ONLY
     from planner.plan import table
 
     heading = ("row", "cluster", "GPUs", "batch", "step ms", "run", "used")
@@ -59,6 +59,8 @@ def _strategies(rows: Sequence[tuple[int, Measurement, str | None]]) -> list[str
 
 def _reasons(rows: Sequence[tuple[int, Measurement, str | None]]) -> list[str]:
     import textwrap
+
+    from planner.inputs import HERE_ONLY
 
     numbers: dict[str, list[str]] = {}
     for number, _, reason in rows:

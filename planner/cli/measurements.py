@@ -9,15 +9,13 @@ import click
 
 from planner.cli.confirm import confirm
 from planner.cli.inputs import warn
-from planner.cli.measurement_table import HERE_ONLY, measurement_table
-from planner.cli.options import catalog_option, job_argument, json_option
+from planner.cli.measurement_table import measurement_table
+from planner.cli.options import PRECISIONS, catalog_option, job_argument, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from planner.inputs import Catalog, Measurement
-
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 @click.group("measurements")
@@ -105,7 +103,7 @@ def drop(
 @click.option(
     "--accumulation-steps", type=click.IntRange(1), help="Micro-steps per optimizer step, where the log has none."
 )
-@click.option("--precision", type=click.Choice(PRECISIONS), help="Arithmetic that it ran in. [default: the job's]")
+@click.option("--precision", type=PRECISIONS, help="Arithmetic that it ran in. [default: the job's]")
 @click.option(
     "--column",
     "columns",
@@ -178,11 +176,11 @@ class _Opened:
         self.reasons = [self._unused(row, older) for row, older in zip(self.rows, self.older, strict=True)]
 
     def _unused(self, row: Measurement, older: bool) -> str | None:
-        from planner.inputs import LOCAL, unusable
+        from planner.inputs import unusable
 
         if older:
             return "something else was run since"
-        return HERE_ONLY if row.instance_type == LOCAL else unusable(row, self.catalog, self.precision)
+        return unusable(row, self.catalog, self.precision)
 
     def echo(self, numbers: Sequence[int], *, err: bool = False) -> None:
         if not numbers:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+PRECISIONS = click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8"])  # test_help compares them with the catalogue's
 job_argument = click.argument("job", type=click.Path(path_type=Path), default=".", required=False)
 workspace_argument = click.argument("workspace", metavar="DIR", type=click.Path(path_type=Path))
 catalog_option = click.option(
@@ -29,6 +30,14 @@ spot_history_option = click.option(
 )
 spot_history_age_option = click.option(
     "--spot-history-age", help="How long before the run they end, 3d: the older, the less they say."
+)
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="For a terminal, a pull request, or a program such as a policy gate.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 

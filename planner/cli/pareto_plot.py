@@ -17,7 +17,7 @@ LEAST_WIDTH, MOST_WIDTH = 40, 120
 _MOST_TRADES = 12  # named by a letter each
 
 
-class Point(NamedTuple):
+class PlottedPoint(NamedTuple):
     mark: str
     name: str
     hours: float
@@ -41,24 +41,24 @@ def pareto_plot(plan: Plan, width: int) -> str:
     return "\n".join([*(line.rstrip() for line in lines), *_names(points)]) + "\n"
 
 
-def _rows(plan: Plan) -> list[Point]:
+def _rows(plan: Plan) -> list[PlottedPoint]:
     """Those of the table, by their numbers."""
     choice, at = plan.choice, compared(plan.estimate)
     name = f"{choice.node_count} x {choice.instance_type}, the choice"
     others = [
-        Point(f"{number}", f"{row.node_count} x {row.instance_type}", compared(row).hours, compared(row).usd)
+        PlottedPoint(f"{number}", f"{row.node_count} x {row.instance_type}", compared(row).hours, compared(row).usd)
         for number, row in enumerate(plan.alternatives, start=2)
     ]
-    return [Point("1", name, at.hours, at.usd), *others]
+    return [PlottedPoint("1", name, at.hours, at.usd), *others]
 
 
-def _trades(plan: Plan) -> list[Point]:
+def _trades(plan: Plan) -> list[PlottedPoint]:
     """The best trades of all candidates; evenly, with both ends."""
     front = plan.pareto
     count = min(len(front), _MOST_TRADES)
     places = [round(place * (len(front) - 1) / max(count - 1, 1)) for place in range(count)]
     return [
-        Point(
+        PlottedPoint(
             mark,
             f"{front[place].node_count} x {front[place].instance_type}, in closed form",
             compared(front[place]).hours,
@@ -68,7 +68,7 @@ def _trades(plan: Plan) -> list[Point]:
     ]
 
 
-def _names(points: Sequence[Point]) -> list[str]:
+def _names(points: Sequence[PlottedPoint]) -> list[str]:
     return [
         f"{point.mark}  {format_hours(point.hours):>7}  {format_usd(point.usd):>7}  {point.name}" for point in points
     ]

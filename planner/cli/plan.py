@@ -91,9 +91,7 @@ def command(
 
     JOB is a job file or the folder of a scav.yaml (default: here). Nothing is rented and no credentials are needed.
     """
-    from planner.outside import assets, store, workspace_files
-    from planner.outside.render import MODULE, WORKSPACE, render_workspace
-    from planner.outside.source import load_source
+    from planner.outside import store, workspace_files
     from planner.plan import format_plan
     from planner.search import take_survey
 
@@ -102,14 +100,9 @@ def command(
         store.refuse_half_written(out)
     else:
         workspace_files.finish_interrupted(out)
-    given = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in overrides.items()
-        if value not in (None, ())
-    }
     inputs = load_inputs(
         job,
-        given,
+        _given(overrides),
         catalog_file,
         history=history,
         spot_history=spot_history,
@@ -119,13 +112,7 @@ def command(
     survey = take_survey(inputs)
     warn(survey.models.warnings)
     plan = _planned(inputs, survey, hourly_usd)
-    job_file = inputs.job_file
-    files = render_workspace(
-        plan,
-        templates=assets.load_templates(WORKSPACE),
-        module=assets.load_module(MODULE),
-        source=load_source(Path(job_file.file).parent / job_file.job.run.source) if job_file.job.run.source else None,
-    )
+    files = _rendered(plan, inputs)
     if check:
         _check(out, workspace_files.stale_files(out, files))
         return
@@ -137,6 +124,26 @@ def command(
     else:
         _show(plan, verbose=verbose, plot=plot)
         _next_steps(plan, out, len(files) + 1)  # with the list of them
+
+
+def _given(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that somebody used."""
+    used = {key: value for key, value in overrides.items() if value not in (None, ())}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in used.items()}
+
+
+def _rendered(plan: Plan, inputs: PlanInputs) -> dict[str, str]:
+    from planner.outside import assets
+    from planner.outside.render import MODULE, WORKSPACE, render_workspace
+    from planner.outside.source import load_source
+
+    file, source = Path(inputs.job_file.file), inputs.job_file.job.run.source
+    return render_workspace(
+        plan,
+        templates=assets.load_templates(WORKSPACE),
+        module=assets.load_module(MODULE),
+        source=load_source(file.parent / source) if source else None,
+    )
 
 
 def _planned(inputs: PlanInputs, survey: Survey, hourly_usd: float | None) -> Plan:

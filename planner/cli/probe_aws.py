@@ -91,7 +91,7 @@ def clean_up(folder: Path, profile: str | None) -> int:
     probes = folder / PROBES_FOLDER
     if not leftovers(probes):
         return 0
-    notebook = Notebook(folder)
+    notebook = AwsNotebook(folder)
     with probing(probes), open_runner(profile, notebook, patience_seconds=0.0) as runner:
         found = leftovers(probes)
         for workspace in found:
@@ -116,7 +116,7 @@ def check_access(profile: str | None, region: str) -> None:
 
 
 @contextlib.contextmanager
-def open_runner(profile: str | None, notebook: Notebook, *, patience_seconds: float) -> Iterator[ClusterRunner]:
+def open_runner(profile: str | None, notebook: AwsNotebook, *, patience_seconds: float) -> Iterator[ClusterRunner]:
     from planner.outside.aws import Access
     from planner.outside.runners import ClusterRunner, Interrupts
 
@@ -140,7 +140,7 @@ def _poll_seconds() -> float:
         raise InputError("not a number of seconds", key="SCAV_POLL_SECONDS") from None
 
 
-class Notebook:
+class AwsNotebook:
     """Measurements go to the file as they come; their cluster's cost is shared out among them."""
 
     def __init__(self, folder: Path, *, repeats: bool = False) -> None:
@@ -173,7 +173,7 @@ def _measure_all(
     from planner.units import counted, format_usd
 
     folder = Path(inputs.job_file.file).parent
-    notebook, spent = Notebook(folder, repeats=options.force), 0.0
+    notebook, spent = AwsNotebook(folder, repeats=options.force), 0.0
     skipped: list[str] = []
     with (
         probing(folder / PROBES_FOLDER),

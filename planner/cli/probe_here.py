@@ -55,7 +55,7 @@ def probe_here(job: Path, options: HereOptions) -> None:
     own_batch = _own_batch(options.samples_per_step)
     if own_batch is not None:
         probes = at_one_batch(probes, own_batch)
-    notebook = Notebook(folder, script, options)
+    notebook = HereNotebook(folder, script, options)
     if options.dry_run:
         click.echo("\n".join(shown(probe) for probe in notebook.missing(probes)))
         return
@@ -116,7 +116,7 @@ def _divisible(options: HereOptions) -> tuple[int, ...]:
     return options.counts
 
 
-class Notebook:
+class HereNotebook:
     """The job's measurements: those of the run that is probed now, and the others."""
 
     def __init__(self, folder: Path, script: Script, options: HereOptions) -> None:

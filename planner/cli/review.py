@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import verbose_option, workspace_argument
+from planner.cli.options import format_option, verbose_option, workspace_argument
 
 
 def _finite(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
@@ -22,14 +22,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 
 @click.command("review")
 @workspace_argument
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "markdown", "json"]),
-    default="text",
-    show_default=True,
-    help="For a terminal, a pull request or a policy gate.",
-)
+@format_option
 @click.option("--max-usd", type=POSITIVE, callback=_finite, help="Exit 4 when the p95 dollars exceed this.")
 @click.option("--max-hours", type=POSITIVE, callback=_finite, help="Exit 4 when the p95 hours exceed this.")
 @click.option(

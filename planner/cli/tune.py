@@ -28,6 +28,7 @@ _PLACES_OF_OPTION = {
     "image": ("container",),
     "base": ("container",),
     "writes_steps": ("local", "container"),
+    "online": ("local",),
     "instance_types": ("aws",),
     "spot": ("aws",),
     "max_cost": ("aws",),
@@ -58,6 +59,9 @@ _MAX_DURATION = "10min"
     show_default=True,
     help="Containers that it may be spread over; repeatable.",
 )
+@click.option(
+    "--online", is_flag=True, help="Measure in stretches of the real run, then train to its end with the best."
+)
 @image_option
 @base_option
 @writes_steps_option
@@ -75,6 +79,7 @@ def command(
     place: str,
     workers: tuple[int, ...],
     nodes: tuple[int, ...],
+    online: bool,
     image: str | None,
     base: str | None,
     writes_steps: bool,
@@ -92,17 +97,23 @@ def command(
     A few spread-out probes come first. Then come those that are expected to improve most on the best measured so far,
     for as long as that is worth more than measuring takes: dollars on aws, time on this machine. The script is handed
     over as for `scav probe`. Nothing that was measured before is measured again, so that an interrupted search goes on
-    where it was. On aws nothing is rented before its price was shown and agreed to, and every cluster is destroyed.
+    where it was. With --online the script trains meanwhile: it saves and leaves on SIGTERM, as for spot nodes, and goes
+    on from its checkpoint elsewhere. On aws nothing is rented before its price was shown and agreed to, and every
+    cluster is destroyed.
     """
     from planner.cli.inputs import dollars, duration
     from planner.cli.probe_aws import AwsOptions, clean_up, say
     from planner.cli.probe_here import HereOptions
+    from planner.errors import InputError
     from planner.outside import store
 
     refuse_options_of_other_places(_PLACES_OF_OPTION, place)
     if place != "aws":
         from planner.cli.tune_here import tune_here
+        from planner.cli.tune_online import tune_online
 
+        if online and writes_steps:
+            raise InputError("has no meaning with --online, which trains a PyTorch script", key="--writes-steps")
         here = HereOptions(
             in_containers=place == "container",
             command=script,
@@ -117,7 +128,7 @@ def command(
             force=False,
             dry_run=dry_run,
         )
-        tune_here(job, here)
+        (tune_online if online else tune_here)(job, here)
         return
     from planner.cli.tune_aws import tune_on_aws
 

@@ -9,7 +9,7 @@ import click
 
 from planner.cli.confirm import confirm_spending
 from planner.cli.inputs import load_inputs
-from planner.cli.probe_aws import AwsOptions, Notebook, check_access, open_runner, probe_workspace, say
+from planner.cli.probe_aws import AwsNotebook, AwsOptions, check_access, open_runner, probe_workspace, say
 
 if TYPE_CHECKING:
     from planner.inputs import PlanInputs, Ran
@@ -40,7 +40,7 @@ def tune_on_aws(job: Path, options: AwsOptions) -> None:
         raise ScavError("no probe is worth its price for this job, or nothing can be probed: scav plan says why")
     command = options.command or inputs.job_file.job.run.command
     ran = ran_in_image(command, inputs.job_file.job.run.image)
-    search = _Search(job, overrides, inputs, rented, ran, options)
+    search = _AwsSearch(job, overrides, inputs, rented, ran, options)
     if options.dry_run:
         click.echo("\n".join(search.start_in_words()))
         return
@@ -54,7 +54,7 @@ def tune_on_aws(job: Path, options: AwsOptions) -> None:
         yes=options.yes,
     )
     folder = Path(inputs.job_file.file).parent
-    notebook = Notebook(folder)
+    notebook = AwsNotebook(folder)
     with (
         probing(folder / PROBES_FOLDER),
         open_runner(options.profile, notebook, patience_seconds=options.patience_seconds) as runner,
@@ -69,7 +69,7 @@ def tune_on_aws(job: Path, options: AwsOptions) -> None:
     search.show_plan()
 
 
-class _Search:
+class _AwsSearch:
     """What is known so far, what it cost, and saying so."""
 
     def __init__(
@@ -101,7 +101,7 @@ class _Search:
         self.inputs = load_plan_inputs(self.job, self.overrides, None)
         return self.rented.believe(self.inputs, self.survey)
 
-    def measure(self, visit: Visit, runner: ClusterRunner, notebook: Notebook) -> bool:
+    def measure(self, visit: Visit, runner: ClusterRunner, notebook: AwsNotebook) -> bool:
         """False where the next cluster could exceed what may be spent."""
         from planner.outside.runners import PROBES_FOLDER, NoCapacity
         from planner.units import format_usd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.probe_here import HereOptions, Notebook, measured, open_runner, script_of
+from planner.cli.probe_here import HereNotebook, HereOptions, measured, open_runner, script_of
 from planner.cli.probe_table import probe_table
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def tune_here(job: Path, options: HereOptions) -> None:
     folder = Path(job_file.file).parent
     placements = [(count, 1) if options.in_containers else (1, count) for count in sorted(set(options.counts))]
     here = SpaceHere(job_file.job, placements)
-    notebook = Notebook(folder, script_of(job_file, options), options)
-    search = _Search(here, job_file.job, notebook)
+    notebook = HereNotebook(folder, script_of(job_file, options), options)
+    search = _HereSearch(here, job_file.job, notebook)
     if options.dry_run:
-        click.echo("\n".join(_in_words(here.probe(row)) for row in here.start()))
+        click.echo("\n".join(in_words(here.probe(row)) for row in here.start()))
         click.echo("then whatever is expected to save more time than measuring it takes")
         return
     with (
@@ -54,10 +54,10 @@ def tune_here(job: Path, options: HereOptions) -> None:
     click.echo(f"\n{_choice_in_words(here.choose(search.rows, search.samples), job)}")
 
 
-class _Search:
+class _HereSearch:
     """What is known so far, and saying so."""
 
-    def __init__(self, here: SpaceHere, job: Job, notebook: Notebook) -> None:
+    def __init__(self, here: SpaceHere, job: Job, notebook: HereNotebook) -> None:
         self.here, self.job, self.notebook = here, job, notebook
 
     @property
@@ -84,16 +84,16 @@ class _Search:
         best = best_measured(belief.measured)
         if best is None:
             return
-        known = f"{counted(len(self.rows), 'probe')}: best so far {_in_words(self.here.probe(best))}"
-        line = f"{known}, {_duration(belief.measured[best])} to the target"
+        known = f"{counted(len(self.rows), 'probe')}: best so far {in_words(self.here.probe(best))}"
+        line = f"{known}, {duration_text(belief.measured[best])} to the target"
         if visit is None:
             line += "; no further probe is expected to save what it takes"
         elif visit.gain_usd:
-            line += f"; the next is expected to save {_duration(visit.gain_usd)}"
+            line += f"; the next is expected to save {duration_text(visit.gain_usd)}"
         click.echo(line, err=True)
 
 
-def _in_words(probe: Probe) -> str:
+def in_words(probe: Probe) -> str:
     from planner.units import counted
 
     nodes = f"{probe.nodes} x " if probe.nodes > 1 else ""
@@ -101,15 +101,15 @@ def _in_words(probe: Probe) -> str:
 
 
 def _choice_in_words(choice: ChoiceHere, job: Path) -> str:
-    low, middle, high = (_duration(hours) for hours in choice.hours)
+    low, middle, high = (duration_text(hours) for hours in choice.hours)
     how = "measured" if choice.is_measured else "predicted from the others"
     return (
-        f"Best here: {_in_words(choice.probe)} (global batch {choice.probe.global_batch:,}), {middle} to the target "
+        f"Best here: {in_words(choice.probe)} (global batch {choice.probe.global_batch:,}), {middle} to the target "
         f"({low} to {high}), {how}.\nNext: scav plan {job}"
     )
 
 
-def _duration(hours: float) -> str:
+def duration_text(hours: float) -> str:
     """Here runs may be short."""
     from planner.units import format_hours
 

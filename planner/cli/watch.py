@@ -14,7 +14,7 @@ from planner.cli.options import workspace_argument
 
 if TYPE_CHECKING:
     from planner.outside.run_reader import AppliedRun
-    from planner.plan import Plan, RunState
+    from planner.plan import Actuals, Plan, RunState
 
 _REFUSED_LOOKS = 5  # in a row, each after botocore's own attempts
 
@@ -24,13 +24,18 @@ _REFUSED_LOOKS = 5  # in a row, each after botocore's own attempts
 @click.option("--once", is_flag=True, help="Look once and end.")
 @click.option("--every", default="15s", show_default=True, help="How long to wait between two looks.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON at each look, as in a pipe.")
+@click.option("--target-loss", type=float, help="What it is trained for: forecast samples, hours and dollars to it.")
 @click.option("--profile", help="AWS profile.")
-def command(workspace: Path, once: bool, every: str, as_json: bool, profile: str | None) -> None:
+def command(
+    workspace: Path, once: bool, every: str, as_json: bool, target_loss: float | None, profile: str | None
+) -> None:
     """Watch the run of DIR: nodes, steps, hours and dollars beside what was planned.
 
     From the nodes' heartbeats in S3 and from their Auto Scaling group; nothing is changed. Steps, samples and loss are
     those that the job prints, as `step 120: loss 0.43` or `samples: 15360`. On a terminal the same few lines are drawn
-    again and again; elsewhere each look is a line of JSON. Ends when the run has ended: with exit code 1 if it failed.
+    again and again; elsewhere each look is a line of JSON. With --target-loss the losses of all looks make a curve, and
+    what that says of the end of the run stands beside the plan. Ends when the run has ended: with exit code 1 if it
+    failed.
     """
     import os
     import time
@@ -40,18 +45,20 @@ def command(workspace: Path, once: bool, every: str, as_json: bool, profile: str
     from planner.outside import store
     from planner.outside.aws import Access
     from planner.outside.run_reader import applied_run
-    from planner.plan import run_state
+    from planner.plan import loss_outlook, run_state, watched_points
 
     plan = store.load_plan(workspace)
     seconds = duration("--every", every) * 3600
     run = applied_run(workspace, plan, Access.of_profile(profile, os.environ))
     refused, state = 0, None
-    with _shown(in_json=as_json or not sys.stdout.isatty(), once=once) as draw:
+    points: list[tuple[float, float]] = []
+    with _shown(plan, in_json=as_json or not sys.stdout.isatty(), once=once) as draw:
         while True:
             try:
                 state = run_state(plan, run.look(time.time()))
                 refused = 0
-                draw(state)
+                points = watched_points(points, state)
+                draw(state, None if target_loss is None else loss_outlook(plan, state, points, target_loss))
             except AwsFailed as error:
                 refused += 1
                 if once or refused == _REFUSED_LOOKS:
@@ -67,14 +74,17 @@ def command(workspace: Path, once: bool, every: str, as_json: bool, profile: str
 
 
 @contextmanager
-def _shown(*, in_json: bool, once: bool) -> Iterator[Callable[[RunState], None]]:
+def _shown(plan: Plan, *, in_json: bool, once: bool) -> Iterator[Callable[[RunState, Actuals | None], None]]:
     """The same lines drawn again on a terminal, which keeps the last of them."""
-    from planner.plan import run_text
+    from planner.plan import outlook_text, run_text
+
+    def text(state: RunState, ahead: Actuals | None) -> str:
+        return run_text(state) + ("" if ahead is None else outlook_text(plan, ahead))
 
     if in_json:
-        yield lambda state: click.echo(state.model_dump_json())
+        yield lambda state, ahead: click.echo(_line(state, ahead))
     elif once:
-        yield lambda state: click.echo(run_text(state), nl=False)
+        yield lambda state, ahead: click.echo(text(state, ahead), nl=False)
     else:
         from rich.live import Live
         from rich.text import Text
@@ -82,7 +92,17 @@ def _shown(*, in_json: bool, once: bool) -> Iterator[Callable[[RunState], None]]
         from planner.cli.screen import screen
 
         with Live(console=screen(), auto_refresh=False) as live:
-            yield lambda state: live.update(Text(run_text(state).rstrip("\n")), refresh=True)
+            yield lambda state, ahead: live.update(Text(text(state, ahead).rstrip("\n")), refresh=True)
+
+
+def _line(state: RunState, ahead: Actuals | None) -> str:
+    """As ever where nobody asked for a forecast."""
+    if ahead is None:
+        return state.model_dump_json()
+    import json
+
+    forecast = ahead.model_dump(mode="json", include={"loss", "ahead"})
+    return json.dumps({**state.model_dump(mode="json"), "forecast": forecast})
 
 
 def _say_the_end(plan: Plan, run: AppliedRun, state: RunState) -> None:

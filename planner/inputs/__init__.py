@@ -7,7 +7,7 @@ from planner.inputs.catalog.selection import named_instance_type, select_instanc
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
 from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision, RegionPrices
 from planner.inputs.huggingface.described import described_model
-from planner.inputs.inspected_script import InspectedScript, job_notes, job_values
+from planner.inputs.inspected_script import InspectedScript, job_notes, job_values, not_found
 from planner.inputs.job.draft import drafted_job, job_name
 from planner.inputs.job.fields import LARGEST_BATCH, CountRange
 from planner.inputs.job.parse import JobFile, parse_job
@@ -35,10 +35,13 @@ from planner.inputs.measured_job import software_ages, torch_version
 from planner.inputs.measured_noise import MeasuredNoise, measured_noise
 from planner.inputs.measurement_lines import with_run_last, without_rows
 from planner.inputs.measurements import (
+    HERE_ONLY,
+    LOCAL,
     GradientNoise,
     ImportedFrom,
     Measurement,
     MeasurementFile,
+    ShortHash,
     is_json,
     median,
     parse_measurements,
@@ -46,12 +49,13 @@ from planner.inputs.measurements import (
 )
 from planner.inputs.observations import Kind, Observation, Observed, parse_observations
 from planner.inputs.plan_inputs import Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
-from planner.inputs.runs import LOCAL, Ran, are_older, digest_of
+from planner.inputs.runs import Ran, are_older, digest_of
 from planner.inputs.strategy_text import parse_strategy, strategy_text
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
 __all__ = [
     "ADVISOR_URL",
+    "HERE_ONLY",
     "LARGEST_BATCH",
     "LOCAL",
     "MEANINGS",
@@ -99,6 +103,7 @@ __all__ = [
     "Run",
     "Said",
     "Sharding",
+    "ShortHash",
     "Snapshot",
     "States",
     "StrategyOptions",
@@ -127,6 +132,7 @@ __all__ = [
     "median",
     "named_instance_type",
     "network_gbps",
+    "not_found",
     "parse_advisor",
     "parse_catalog",
     "parse_csv",

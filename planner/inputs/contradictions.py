@@ -42,9 +42,17 @@ def contradictions(job_file: JobFile) -> list[str]:
         if not each.possible:
             raise job_file.error(("workload", *each.key), each.sentence)
     warnings = [f"{dotted(('workload', *each.key))}: {each.sentence}" for each in found]
+    if _leaves_precision_open(job_file.job.workload):
+        warnings.append("workload.precision was seen on a processor (origins: derived): a GPU may train at half of it")
     if job_file.job.workload.transformer is None and holds_strategy(job_file.job.run.command):
         warnings.append("run.command asks for a strategy, which is ddp as long as there is no workload.transformer")
     return warnings
+
+
+def _leaves_precision_open(workload: Workload) -> bool:
+    """Plans of a shape take every value as it stands; those of flat numbers have this doubt in their intervals."""
+    seen_alone = workload.origins.precision == "derived" and workload.precision in ("fp32", "tf32")
+    return workload.transformer is not None and seen_alone
 
 
 def _every(workload: Workload) -> Iterator[Contradiction]:

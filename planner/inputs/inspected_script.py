@@ -83,7 +83,7 @@ def job_values(found: InspectedScript, *, asked_batch: bool = False) -> list[Kno
 
 def job_notes(found: InspectedScript) -> list[str]:
     """For the head of the job file: what was not found, and what a reader should know of the rest."""
-    notes = [f"Not found: {key}: {reason}." for key, reason in sorted(found.missing.items())]
+    notes = [f"Not found: {sentence}." for sentence in not_found(found)]
     notes += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
     if found.optimizer is not None and found.optimizer_in_job_file is None:
         notes.append(f"The job file has no name for the optimizer {found.optimizer}: scav takes it for adamw.")
@@ -96,6 +96,14 @@ def job_notes(found: InspectedScript) -> list[str]:
             f"{found.precision} was seen on a processor: say bf16 or fp16 if the script trains with that on a GPU."
         )
     return notes
+
+
+def not_found(found: InspectedScript) -> list[str]:
+    """Each reason once, after the keys that it is of."""
+    keys: dict[str, list[str]] = {}
+    for key, reason in sorted(found.missing.items()):
+        keys.setdefault(reason, []).append(key)
+    return [f"{', '.join(of_reason)}: {reason}" for reason, of_reason in keys.items()]
 
 
 def _sizes(found: InspectedScript) -> Iterator[KnownValue]:

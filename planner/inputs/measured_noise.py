@@ -24,7 +24,7 @@ MOST_LOG_SD = 3.0  # a factor of 140 to either side: who knows less knows nothin
 _MOST_NAMED = 5
 
 
-class Estimate(NamedTuple):
+class LogEstimate(NamedTuple):
     """Of a logarithm."""
 
     log_scale: float
@@ -47,7 +47,7 @@ class MeasuredNoise:
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{_shown(Estimate(math.log(self.scale), self.log_sd))} samples, {self.stage}"
+        return f"{_shown(LogEstimate(math.log(self.scale), self.log_sd))} samples, {self.stage}"
 
 
 def measured_noise(rows: Sequence[Measurement]) -> MeasuredNoise | None:
@@ -66,28 +66,28 @@ def measured_noise(rows: Sequence[Measurement]) -> MeasuredNoise | None:
     )
 
 
-def pooled_within(estimates: Sequence[Estimate]) -> Estimate:
+def pooled_within(estimates: Sequence[LogEstimate]) -> LogEstimate:
     """Of one state: by inverse variance, the error stretched by Birge's ratio where that is above 1."""
     weights = [1 / one.log_sd**2 for one in estimates]
     centre = sum(weight * one.log_scale for weight, one in zip(weights, estimates, strict=True)) / sum(weights)
-    return Estimate(centre, math.sqrt(1 / sum(weights)) * max(birge_ratio(estimates, centre), 1.0))
+    return LogEstimate(centre, math.sqrt(1 / sum(weights)) * max(birge_ratio(estimates, centre), 1.0))
 
 
-def birge_ratio(estimates: Sequence[Estimate], centre: float) -> float:
+def birge_ratio(estimates: Sequence[LogEstimate], centre: float) -> float:
     """Root mean square of how far they lie from their mean, in their own standard deviations: about 1 if they agree."""
     squares = sum(((one.log_scale - centre) / one.log_sd) ** 2 for one in estimates)
     return math.sqrt(squares / (len(estimates) - 1)) if len(estimates) > 1 else 1.0
 
 
-def pooled_between(states: Sequence[Estimate]) -> Estimate:
+def pooled_between(states: Sequence[LogEstimate]) -> LogEstimate:
     """The middle of the states, with their spread beside their own errors."""
     count = len(states)
     centre = sum(one.log_scale for one in states) / count
     spread = sum((one.log_scale - centre) ** 2 for one in states) / max(count - 1, 1)
-    return Estimate(centre, math.sqrt(spread + sum(one.log_sd**2 for one in states) / count**2))
+    return LogEstimate(centre, math.sqrt(spread + sum(one.log_sd**2 for one in states) / count**2))
 
 
-def exclude_each_other(estimates: Sequence[Estimate]) -> bool:
+def exclude_each_other(estimates: Sequence[LogEstimate]) -> bool:
     """Whether two of the 90 % intervals do not meet."""
     intervals = [one.interval for one in estimates]
     return max(low for low, _ in intervals) > min(high for _, high in intervals)
@@ -95,7 +95,7 @@ def exclude_each_other(estimates: Sequence[Estimate]) -> bool:
 
 class _State(NamedTuple):
     stage: str
-    estimates: list[Estimate]
+    estimates: list[LogEstimate]
 
 
 def _by_state(noises: Sequence[GradientNoise]) -> list[_State]:
@@ -104,7 +104,7 @@ def _by_state(noises: Sequence[GradientNoise]) -> list[_State]:
     for number, noise in enumerate(noises):
         log_sd = max((math.log(noise.high) - math.log(noise.low)) / (2 * Z95), LEAST_LOG_SD)
         state = states.setdefault(noise.state or number, _State(_stage(noise), []))
-        state.estimates.append(Estimate(math.log(noise.scale), log_sd))
+        state.estimates.append(LogEstimate(math.log(noise.scale), log_sd))
     return list(states.values())
 
 
@@ -114,7 +114,7 @@ def _stage(noise: GradientNoise) -> str:
     return "at a given checkpoint" if noise.at_step is None else f"after {noise.at_step:,} steps of training"
 
 
-def _contradictions(states: Sequence[_State], pooled: Sequence[Estimate]) -> Iterator[str]:
+def _contradictions(states: Sequence[_State], pooled: Sequence[LogEstimate]) -> Iterator[str]:
     for state, together in zip(states, pooled, strict=True):
         if exclude_each_other(state.estimates):
             ratio = birge_ratio(state.estimates, together.log_scale)
@@ -124,13 +124,13 @@ def _contradictions(states: Sequence[_State], pooled: Sequence[Estimate]) -> Ite
             )
 
 
-def _changes(states: Sequence[_State], pooled: Sequence[Estimate], run: Estimate) -> Iterator[str]:
+def _changes(states: Sequence[_State], pooled: Sequence[LogEstimate], run: LogEstimate) -> Iterator[str]:
     if exclude_each_other(pooled):
         stages = [f" {state.stage}" for state in states]
         yield f"the gradient noise scale changes in training: {_listed(pooled, stages)}; used is {_shown(run)}"
 
 
-def _listed(estimates: Sequence[Estimate], stages: Sequence[str] = ()) -> str:
+def _listed(estimates: Sequence[LogEstimate], stages: Sequence[str] = ()) -> str:
     """From the smallest to the largest; of many only these two."""
     named = sorted(zip(estimates, stages or [""] * len(estimates), strict=True))
     few = named if len(named) <= _MOST_NAMED else [named[0], named[-1]]
@@ -138,6 +138,6 @@ def _listed(estimates: Sequence[Estimate], stages: Sequence[str] = ()) -> str:
     return f"{', '.join(words[:-1])} {'and' if few is named else 'to'} {words[-1]}"
 
 
-def _shown(one: Estimate) -> str:
+def _shown(one: LogEstimate) -> str:
     low, high = one.interval
     return f"{math.exp(one.log_scale):,.0f} ({low:,.0f} to {high:,.0f})"

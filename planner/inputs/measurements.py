@@ -17,6 +17,9 @@ from planner.inputs.catalog.tables import Catalog, Precision
 from planner.inputs.job.strategies import ParallelStrategy
 from planner.inputs.strategy_text import strategy_text
 
+LOCAL = "local"  # the instance type of a machine that is not in the catalogue
+HERE_ONLY = "their step times are of this machine; noise and sizes are used"
+
 # Bounds far outside anything real: beyond them arithmetic overflows where no sentence could explain it.
 Count = Annotated[int, Field(gt=0, le=2**24)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -202,6 +205,8 @@ def usable(
 def unusable(row: Measurement, catalog: Catalog, precision: Precision, *, has_shape: bool = False) -> str | None:
     """Why it says nothing about this job's step time, or None. `has_shape`: the job has a transformer."""
     instance_type = catalog.instance_type_by_name.get(row.instance_type)
+    if row.instance_type == LOCAL:
+        return HERE_ONLY
     if instance_type is None:
         return f"{row.instance_type} is not in the catalogue"
     if row.gpus_per_node != instance_type.gpu_count:

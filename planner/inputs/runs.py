@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from planner.inputs.measurements import Measurement
-
-LOCAL = "local"  # the instance type of a machine that is not in the catalogue
+from planner.inputs.measurements import LOCAL, Measurement
 
 
 class Ran(NamedTuple):

@@ -8,9 +8,10 @@ probed does not care for flops; one that was not is as fast beside the probed on
 flops are. A batch that would not fit any more is taken in more micro-steps.
 
 Flops and activations are doubted, because times and memory rest on them and people get them wrong by factors. Full
-precision is doubted where a processor showed it: the same script may train at half the width on a GPU. Counts of
-parameters and of samples are known to whoever writes them down; what a wrong one does to links and memory is less than
-what those models miss themselves.
+precision is doubted where a processor showed it: on a GPU the same script may train at half the width, and then it
+keeps what the kernels for that keep, up to 3.4 times less. It trains one way or the other, so the low end is that of
+half the width with everything that may go with it. Counts of parameters and of samples are known to whoever writes them
+down; what a wrong one does to links and memory is less than what those models miss themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from planner.columns import Floats, Prediction
-from planner.inputs import Catalog, Measurement, Origin, Precision, Workload
+from planner.inputs import InstanceType, Measurement, Origin, Precision, Workload
 from planner.models.configurations import Configurations
 from planner.models.memory import MemoryModel
 from planner.models.step_time.model import StepTimeModel
@@ -31,6 +32,7 @@ DoubtedKey = Literal["flops_per_sample", "activation_bytes_per_sample", "precisi
 ACTIVATIONS: DoubtedKey = "activation_bytes_per_sample"
 PRECISION: DoubtedKey = "precision"  # in bits, so that it can be less or more like the others
 FULL_WIDTH_BITS = 32.0
+HALF_WIDTH: Precision = "fp16"  # in units that compute bf16 as fast, where there are any
 KEYS: tuple[DoubtedKey, ...] = get_args(DoubtedKey)
 
 
@@ -88,14 +90,13 @@ class DoubtedSteps:
         """Steps as fitted to these measurements, which also say what fits, whatever the job file says."""
         self.steps = steps
         self.measurements = measurements
-        self._half = _half_precision(steps.catalog)
         self._as_if: dict[tuple[DoubtedKey, float], _AsIf] = {}
 
     def predict(self, configurations: Configurations) -> Prediction:
         step = self.steps.predict(configurations)
         above, below = np.zeros((2, len(configurations)))
         for key in KEYS:
-            if ends_at := self._ends(key):
+            if ends_at := self._ends(key, configurations.instance_type):
                 ends = [self._seconds_if(configurations, step.p50, key, end) / step.p50 for end in ends_at]
                 above += np.log(np.maximum(np.maximum(*ends), 1.0)) ** 2
                 below += np.log(np.minimum(np.minimum(*ends), 1.0)) ** 2
@@ -112,19 +113,23 @@ class DoubtedSteps:
         origin, value = _origin(workload, key), _value(workload, key)
         now = self.steps.median_seconds(one)
         each = []
-        for factor in self._ends(key):
+        for factor in self._ends(key, one.instance_type):
             ratio: float | None = float((self._seconds_if(one, now, key, factor) / now)[0])
             if key == ACTIVATIONS and self._models_if(key, factor).memory.largest(one)[0] < 1:
                 ratio = None
             each.append(Dependence(key=key, value=value, origin=origin, factor=factor, step_factor=ratio))
         return each
 
-    def _ends(self, key: DoubtedKey) -> tuple[float, ...]:
+    def _ends(self, key: DoubtedKey, instance_type: InstanceType) -> tuple[float, ...]:
         """The most and the least that the input may be, in units of what was said; nothing where it was measured."""
-        if key == PRECISION and (_value(self.steps.workload, key) < FULL_WIDTH_BITS or self._half is None):
+        if key == PRECISION and not self._may_be_halved(instance_type):
             return ()
         wrong = FACTORS[key][_origin(self.steps.workload, key)]
         return (wrong.more, 1 / wrong.less) if max(wrong) > 1.0 else ()
+
+    def _may_be_halved(self, instance_type: InstanceType) -> bool:
+        has_units = self.steps.catalog.gpu_of(instance_type).peak_flops_per_second(HALF_WIDTH) is not None
+        return has_units and _value(self.steps.workload, PRECISION) == FULL_WIDTH_BITS
 
     def _seconds_if(self, rows: Configurations, now: Floats, key: DoubtedKey, factor: float) -> Floats:
         """Median seconds of each row, had the job file said so many times as much."""
@@ -145,12 +150,14 @@ class DoubtedSteps:
         return self._as_if[key, factor]
 
     def _workload_if(self, key: DoubtedKey, factor: float) -> Workload:
-        """The job file's, had it said so many times as much. Half the width halves what is kept, too."""
+        """The job file's, had it said so many times as much. At half the width the least is kept that may be."""
         workload = self.steps.workload
         if key != PRECISION:
             return workload.model_copy(update={key: getattr(workload, key) * factor})
-        kept = workload.activation_bytes_per_sample * factor
-        return workload if factor == 1.0 else workload.model_copy(update={key: self._half, ACTIVATIONS: kept})
+        if factor == 1.0:
+            return workload
+        kept = workload.activation_bytes_per_sample * factor / UNFUSED
+        return workload.model_copy(update={key: HALF_WIDTH, ACTIVATIONS: kept})
 
 
 def _origin(workload: Workload, key: DoubtedKey) -> Origin:
@@ -162,12 +169,6 @@ def _value(workload: Workload, key: DoubtedKey) -> float:
     if key == PRECISION:
         return FULL_WIDTH_BITS if workload.precision in ("fp32", "tf32") else FULL_WIDTH_BITS / 2
     return float(getattr(workload, key))
-
-
-def _half_precision(catalog: Catalog) -> Precision | None:
-    """One that every GPU has units for."""
-    halves: tuple[Precision, ...] = ("fp16", "bf16")
-    return next((half for half in halves if all(gpu.peak_flops_per_second(half) for gpu in catalog.gpus)), None)
 
 
 def _strength(dependence: Dependence) -> tuple[bool, float]:

@@ -71,7 +71,7 @@ class FeedingModel:
         self.workload = workload
         self.catalog = catalog
         self.input: InputPipeline | None = workload.input
-        self.seen_: Mapping[str, Seen] = {}
+        self.seen_: Mapping[str, MeasuredFeeding] = {}
         self.few_workers_: Doubtful | None = None
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
@@ -145,7 +145,7 @@ class FeedingModel:
         return Doubtful(alone / yielded.median / vcpus, float(np.hypot(yielded.log_sd, elsewhere)))
 
 
-class Seen(NamedTuple):
+class MeasuredFeeding(NamedTuple):
     """What probes of one instance type saw of feeding."""
 
     waiting: Doubtful | None  # seconds per sample where steps waited for data
@@ -178,7 +178,7 @@ def computing(row: Measurement) -> Measurement:
     )
 
 
-def _seen(rows: Sequence[Measurement]) -> Seen:
+def _seen(rows: Sequence[Measurement]) -> MeasuredFeeding:
     """Of one instance type. A script without a data loader waits for nothing, and says nothing of feeding.
 
     Rows that do not tell what they waited are of real training, of which some tool kept the step time alone.
@@ -189,7 +189,7 @@ def _seen(rows: Sequence[Measurement]) -> Seen:
         for row in rows
         if row.data_wait_seconds is None or (row.input_cpu_seconds_per_sample and not _waited(row))
     ]
-    return Seen(
+    return MeasuredFeeding(
         waiting=None if waiting is None else Doubtful(waiting, SEEN_WAITING_LOG_SD),
         fed_at_seconds=min(fed, default=None),
         cpu_seconds=median([row.input_cpu_seconds_per_sample for row in rows]),

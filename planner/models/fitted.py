@@ -107,7 +107,7 @@ def fit_models(
         feeding=FeedingModel(workload, catalog).fit(measurements),
         convergence=fit_convergence(job, measured_noise),
         memory=memory.fit(measurements),
-        overheads=run_overheads(workload, measurements),
+        overheads=run_overheads(workload, measurements, job.run.copied_bytes),
     )
 
 

@@ -35,15 +35,18 @@ class Overheads:
         return self.startup_seconds + self.restore_seconds
 
 
-def run_overheads(workload: Workload, measurements: Sequence[Measurement]) -> Overheads:
-    startup = median([row.startup_seconds for row in measurements])
+def run_overheads(workload: Workload, measurements: Sequence[Measurement], copied_bytes: float = 0.0) -> Overheads:
+    """`copied_bytes`: of data that every node copies from S3 before it starts, and a replaced one again."""
+    copying = copied_bytes / CHECKPOINT_BYTES_PER_SECOND
+    measured = median([row.startup_seconds for row in measurements])  # with copying only where it was done, too
+    startup = STARTUP_SECONDS + copying if measured is None else max(measured, copying)
     size = workload.checkpoint_bytes_or_default
     save = _measured("checkpoint_save_seconds", size, measurements)
     save = size / CHECKPOINT_BYTES_PER_SECOND if save is None else save
     restore = _measured("checkpoint_restore_seconds", size, measurements)
     interval = checkpoint_interval_seconds(save) if size else 0.0
     return Overheads(
-        startup_seconds=STARTUP_SECONDS if startup is None else startup,
+        startup_seconds=startup,
         save_seconds=save,
         restore_seconds=save if restore is None else restore,  # assumed to take as long as writing
         checkpoint_interval_seconds=interval,

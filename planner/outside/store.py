@@ -156,6 +156,10 @@ def append_outcome(path: Path, outcome: Outcome) -> None:
         append_line(path, outcome.model_dump_json())
 
 
+def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
+    write_text_atomically(path, "".join(f"{outcome.model_dump_json()}\n" for outcome in outcomes))
+
+
 def load_trace(file: Path) -> Trace:
     return _trace(file, _recording_text(file))
 

@@ -1,24 +1,27 @@
 """The decision written down, reviewed, and checked against what Terraform would do."""
 
-from planner.plan.actuals.comparison import compare
-from planner.plan.actuals.ledger import Outcome, coverage, is_known, outcome, parse_outcomes
+from planner.plan.actuals.comparison import Actuals, compare
+from planner.plan.actuals.history_text import history_entry, history_list
+from planner.plan.actuals.ledger import (
+    Outcome,
+    coverage,
+    ended_before,
+    is_known,
+    merged,
+    oddities,
+    outcome,
+    parse_outcomes,
+)
+from planner.plan.actuals.outlook import loss_outlook, watched_points
 from planner.plan.actuals.run import MetricTarget, ObservedRun, metric_curve, parse_metric_target
-from planner.plan.actuals.text import actuals_markdown, actuals_text
+from planner.plan.actuals.text import actuals_markdown, actuals_text, outlook_text
 from planner.plan.build import make_plan
 from planner.plan.check.comparison import Comparison, Difference, Unasked, compare_values, difference
 from planner.plan.check.files import decided_elsewhere, is_read_by_terraform, unknown_files
 from planner.plan.check.terraform_plan import compare_terraform_plan, declared_resources
 from planner.plan.deepvm import make_deepvm_plan
-from planner.plan.forecast import (
-    Forecast,
-    ForecastRequest,
-    Named,
-    forecast_request,
-    format_forecasts,
-    predict_one,
-    sweep_batch,
-    sweep_nodes,
-)
+from planner.plan.forecast import Forecast, format_forecasts, predict_one, sweep_batch, sweep_nodes
+from planner.plan.forecast_request import ForecastRequest, Named, forecast_request
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
 from planner.plan.memory_report import MemoryQuestion, flat_rows, format_memory, memory_reports
 from planner.plan.policy import POLICY_FILE, Running, deadline_policy, parse_policy
@@ -45,6 +48,7 @@ __all__ = [
     "START",
     "SUCCESS",
     "WIDTH",
+    "Actuals",
     "Comparison",
     "Cost",
     "Difference",
@@ -75,6 +79,7 @@ __all__ = [
     "decided_elsewhere",
     "declared_resources",
     "difference",
+    "ended_before",
     "exceeded",
     "fit_text",
     "flat_rows",
@@ -85,18 +90,24 @@ __all__ = [
     "format_manifest",
     "format_memory",
     "format_plan",
+    "history_entry",
+    "history_list",
     "hours_cell",
     "is_known",
     "is_read_by_terraform",
+    "loss_outlook",
     "make_deepvm_plan",
     "make_plan",
     "memory_reports",
     "memory_table",
     "memory_text",
+    "merged",
     "metric_curve",
     "mix_text",
+    "oddities",
     "on_demand_case",
     "outcome",
+    "outlook_text",
     "page_text",
     "parse_manifest",
     "parse_metric_target",
@@ -120,5 +131,6 @@ __all__ = [
     "sweep_text",
     "table",
     "unknown_files",
+    "watched_points",
     "workspace_variables",
 ]

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, StringConstraints, ValidationError
 
-from planner.contract import Contract
+from planner.contract import Contract, first_fault
 from planner.errors import InputError
 
 MANIFEST_FILE = "scav.files.json"
@@ -48,8 +48,9 @@ def parse_manifest(text: str) -> Mapping[str, str]:
     try:
         return Manifest.model_validate_json(text).files
     except ValidationError as error:
+        fault = first_fault(error, Manifest)
         raise InputError(
-            f"not a list of files that scav wrote: {error.errors()[0]['msg']}", file=MANIFEST_FILE
+            f"not a list of files that scav wrote: {fault.message}", file=MANIFEST_FILE, key=fault.key
         ) from None
 
 

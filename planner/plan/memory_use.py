@@ -55,7 +55,14 @@ def too_small(
     memory = models.memory
     if not isinstance(memory, ShardedMemoryModel) or not too_small:
         return None
-    largest = max(too_small, key=lambda kind: (catalog.gpu_of(kind).memory_gib, kind.gpu_count, kind.name))
+    largest = max(
+        too_small,
+        key=lambda instance_type: (
+            catalog.gpu_of(instance_type).memory_gib,
+            instance_type.gpu_count,
+            instance_type.name,
+        ),
+    )
     leanest = _leanest(job, memory, largest)
     kept = max(peak.parts.activations + peak.parts.logits for peak in moments(memory.shape, leanest)) / GIB
     state = f"{memory.state_bytes / GIB:,.0f} GiB of state and {kept:,.1f} GiB of activations"
@@ -66,16 +73,16 @@ def too_small(
     )
 
 
-def _leanest(job: Job, memory: ShardedMemoryModel, kind: InstanceType) -> Strategy:
+def _leanest(job: Job, memory: ShardedMemoryModel, instance_type: InstanceType) -> Strategy:
     """The way that needs least, on the most nodes."""
-    options, gpus = job.workload.strategies_or_default, job.constraints.nodes.high * kind.gpu_count
+    options, gpus = job.workload.strategies_or_default, job.constraints.nodes.high * instance_type.gpu_count
     shape = memory.shape
-    whole = replace(memory.job, gpus=gpus, gpus_per_node=kind.gpu_count, recompute=options.recompute[-1])
+    whole = replace(memory.job, gpus=gpus, gpus_per_node=instance_type.gpu_count, recompute=options.recompute[-1])
     ways = [
         replace(whole, sharding=sharding, tensor_parallel=t, pipeline=p)
         for sharding, t, p in product(
             options.sharding,
-            {1, min(options.tensor_parallel, kind.gpu_count)},
+            {1, min(options.tensor_parallel, instance_type.gpu_count)},
             {1, min(options.pipeline, shape.layers)},
         )
         if gpus % (t * p) == 0

@@ -26,7 +26,7 @@ class CheckpointTier(Contract):
     hourly_usd: PositiveFloat = Field(description="of all of them; part of the choice's hourly_usd")
 
 
-class VcpuQuota(Contract):
+class NeededQuota(Contract):
     """What the account must be allowed to run at once."""
 
     family: str = Field(description="G or P: of all instance types that begin so")
@@ -67,7 +67,7 @@ class Choice(WithLaterKeys):
     root_volume_gib: PositiveInt
     hourly_usd: PositiveFloat
     checkpoint_tier: CheckpointTier | None = None
-    vcpu_quota: VcpuQuota | None = Field(default=None, description="null in plans of earlier versions")
+    vcpu_quota: NeededQuota | None = Field(default=None, description="null in plans of earlier versions")
 
 
 class UsdInterval(Interval):

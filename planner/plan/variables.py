@@ -52,9 +52,11 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
     open_ones = {
         "vpc_id": plan.network.vpc,
         "subnet_ids": list(plan.network.subnets),
+        "security_group_ids": list(plan.network.security_groups),
         "ami_id": run.ami,
         "container_image": run.image,
         "source_folder": "source" if run.source else None,
+        "data": run.data_values,
     }
     return decided | {name: value for name, value in open_ones.items() if value}
 

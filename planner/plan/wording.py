@@ -132,8 +132,8 @@ def sensitivity(chosen: Chosen, job: Job) -> list[str]:
 def dependence(doubted: DoubtedInput) -> str:
     """`activations 1.1GB per sample, given: twice as much would be 2.1x the hours; …`."""
     if doubted.key == "precision":
-        faster = f"half precision would be {doubted.hours_factor:.2g}x the hours"
-        return f"full precision, seen without a GPU: {faster}; say `precision` in the job file if it trains with that"
+        least = "less" if doubted.hours_factor is None else f"down to {doubted.hours_factor:.2g}x the hours"
+        return f"full precision, seen without a GPU: half precision may take {least}; say in the job file which it is"
     name, written = {
         "flops_per_sample": ("flops", written_flop),
         "activation_bytes_per_sample": ("activations", written_bytes),

@@ -36,6 +36,7 @@ MAX_RUNTIME_FACTOR = 1.25  # over the p95 hours, then up to the next quarter of 
 ALIKE_PRICES = 1.1
 WORTH_NAMING = 1.05  # an input that changes the hours by less is none that the answer depends on
 USUAL_CONFIDENCE = 0.95  # whose quantile every interval shows
+SLOWEST_COPY_BYTES_PER_SECOND = 2**30 / 20  # the module gives a node 20 s for a GiB (user_data.tf)
 _MOST_PARETO_ROWS = 40
 
 
@@ -146,15 +147,17 @@ class PlanWriter:
             efa_interfaces=instance_type.efa_interfaces if several else 0,
             network_cards=instance_type.network_cards,
             placement_group=several and instance_type.efa_interfaces > 0,
-            root_volume_gib=root_volume_gib(workload.checkpoint_bytes_or_default),
+            root_volume_gib=root_volume_gib(
+                workload.checkpoint_bytes_or_default, self.job.run.copied_bytes, instance_type.local_ssd_gb
+            ),
             hourly_usd=candidate.hourly_usd,
             vcpu_quota=self._vcpu_quota(),
         )
 
-    def _vcpu_quota(self) -> schema.VcpuQuota:
+    def _vcpu_quota(self) -> schema.NeededQuota:
         """Falling back, every node may be on demand for a while."""
         row, vcpu = self.candidate, self.instance_type.vcpu
-        return schema.VcpuQuota(
+        return schema.NeededQuota(
             family=self.instance_type.quota_class.upper(),
             on_demand=(row.nodes if row.falls_back else row.on_demand_count) * vcpu,
             spot=(row.nodes - row.on_demand_count) * vcpu,
@@ -195,6 +198,8 @@ class PlanWriter:
             for other in self.instance_types
             if other.name != self.instance_type.name
             and _can_replace(other, self.instance_type)
+            # What is copied lies on local disks, or every type has a root volume for it.
+            and (not self.job.run.copied_bytes or other.local_ssd_gb >= self.instance_type.local_ssd_gb)
             and (spot_usd := self._spot_usd(other)) is not None
             and spot_usd < ceiling
         ]
@@ -243,7 +248,8 @@ class PlanWriter:
         """A spot node never costs more than on demand; the dearest type that may stand in counts for all."""
         dearest = max(self._on_demand_usd(instance_type) for instance_type in (self.instance_type, *self._overrides()))
         hourly = self.candidate.nodes * dearest + self.candidate.storage_hourly_usd
-        return (MAX_WAIT_HOURS + self._max_runtime_hours() + STOP_SLACK_HOURS) * hourly
+        copying = self.job.run.copied_bytes / SLOWEST_COPY_BYTES_PER_SECOND / 3600
+        return (MAX_WAIT_HOURS + copying + self._max_runtime_hours() + STOP_SLACK_HOURS) * hourly
 
     def _breakdown(self) -> schema.Breakdown:
         """Dollars for traffic are zero: one zone, and object storage of the same region."""

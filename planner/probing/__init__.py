@@ -23,18 +23,40 @@ from planner.probing.probe_plan import (
     workers_of_a_model,
 )
 from planner.probing.sentences import convergence_source, not_worth, worth
+from planner.probing.stretches import (
+    Stretch,
+    fault_of_last,
+    parse_stretches,
+    restart_seconds,
+    share_done,
+    stuck_learning_rate,
+    trained_samples,
+)
 from planner.probing.tuning import RentedSpace, rented_space
 from planner.probing.tuning_here import ChoiceHere, SpaceHere
+from planner.probing.tuning_online import (
+    WINDOW_STEPS,
+    WINDOWS,
+    OnlineSpace,
+    RunChange,
+    moved,
+    online_account,
+)
 
 __all__ = [
+    "WINDOWS",
+    "WINDOW_STEPS",
     "Belief",
     "ChoiceHere",
     "FitReport",
     "FurtherProbe",
+    "OnlineSpace",
     "Probe",
     "ProbeCluster",
     "RentedSpace",
+    "RunChange",
     "SpaceHere",
+    "Stretch",
     "Visit",
     "at_one_batch",
     "best_measured",
@@ -42,12 +64,16 @@ __all__ = [
     "container_probes",
     "convergence_source",
     "cross_validated_error",
+    "fault_of_last",
     "further_probe",
     "local_probes",
     "missing",
     "missing_answers",
+    "moved",
     "not_in",
     "not_worth",
+    "online_account",
+    "parse_stretches",
     "probe_clusters",
     "probe_in_turn",
     "probe_of",
@@ -55,7 +81,11 @@ __all__ = [
     "refuse_too_small_a_cap",
     "rented_space",
     "report_fit",
+    "restart_seconds",
+    "share_done",
     "still_to_measure",
+    "stuck_learning_rate",
+    "trained_samples",
     "workers_of_a_model",
     "worth",
 ]

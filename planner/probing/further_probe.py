@@ -182,6 +182,7 @@ def _hourly_usd(job: Job, catalog: Catalog, option: _Option) -> float:
     """On demand, in the candidate's region."""
     instance_type = catalog.instance_type_by_name[option.candidate.instance_type]
     regions = (option.candidate.region,)
-    offers = offers_by_market(catalog, instance_type, regions, job.workload.checkpoint_bytes_or_default)["on_demand"]
+    sizes = job.workload.checkpoint_bytes_or_default, job.run.copied_bytes
+    offers = offers_by_market(catalog, instance_type, regions, *sizes)["on_demand"]
     nodes = np.array([option.probe[0]])
     return float((offers.base_usd(nodes) + offers.storage_usd(nodes)).min())

@@ -147,5 +147,5 @@ def _held_out(
     label: str, name: str, rows: MeasuredRows, beyond: Sequence[Beyond], prediction: Prediction
 ) -> Iterator[HeldOut]:
     columns = (rows.placements.nodes.tolist(), rows.placements.gpu_batch.tolist(), beyond, np.exp(rows.log_step))
-    for nodes, gpu_batch, kind, seconds, quantiles in zip(*columns, prediction.rows(), strict=True):
-        yield HeldOut(label, name, nodes, gpu_batch, kind, float(seconds), quantiles)
+    for nodes, gpu_batch, where, seconds, quantiles in zip(*columns, prediction.rows(), strict=True):
+        yield HeldOut(label, name, nodes, gpu_batch, where, float(seconds), quantiles)

@@ -114,10 +114,18 @@ class Visit(NamedTuple):
     gain_usd: float = 0.0
 
 
-def start_plan(space: ProbeSpace, probe_seconds: Floats, job_usd: float, *, most: int = MOST_PROBES) -> list[int]:
+def start_plan(
+    space: ProbeSpace,
+    probe_seconds: Floats,
+    job_usd: float,
+    *,
+    most: int = MOST_PROBES,
+    first_share: float = DEAREST_FIRST,
+) -> list[int]:
     """Rows to measure first: shape by shape over all instance types, cheapest type first.
 
     `job_usd` is what the job is expected to cost. A small job probes the cheapest type only, a tiny one nothing.
+    `first_share`: of the job, what all probes on the very first cluster may cost.
     """
     types = sorted(set(space.instance_type[space.measurable].tolist()), key=lambda code: _cheapest(space, code))
     rows = [(shape, code, _row_of(space, code, shape)) for shape in START_SHAPES for code in types]
@@ -128,7 +136,7 @@ def start_plan(space: ProbeSpace, probe_seconds: Floats, job_usd: float, *, most
             continue
         price = float(price_usd(space, probe_seconds, planned)[row])
         on_first = code == types[0] and shape.nodes == 1
-        limit = DEAREST_FIRST * job_usd - first_cluster_usd if on_first else DEAREST_START * job_usd
+        limit = first_share * job_usd - first_cluster_usd if on_first else DEAREST_START * job_usd
         if price <= limit:
             planned.append(row)
             first_cluster_usd += price if on_first else 0.0

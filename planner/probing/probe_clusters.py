@@ -178,7 +178,8 @@ def node_price(inputs: PlanInputs, offer: Candidate, *, spot: bool) -> NodePrice
     if as_bought is None or sold.on_demand_usd is None:
         return None
     monthly = next(row.volume_usd_per_gib_month for row in inputs.catalog.regions if row.name == offer.region)
-    gib = root_volume_gib(inputs.job_file.job.workload.checkpoint_bytes_or_default)
+    instance_type = inputs.catalog.instance_type_by_name[offer.instance_type]
+    gib = _root_volume_gib(inputs.job_file.job, instance_type)
     volume = gib * monthly / HOURS_PER_MONTH
     return NodePrice(spot, as_bought + volume, sold.on_demand_usd + volume)
 
@@ -212,7 +213,9 @@ def probe_variables(
     several = cluster.nodes > 1
     gpu_batch = cluster.gpu_batches[0]
     global_batch = cluster.probe(gpu_batch).global_batch
-    asked = {} if cluster.strategy is None else {"strategy": cluster.strategy.model_dump()}
+    asked: dict[str, Any] = {} if cluster.strategy is None else {"strategy": cluster.strategy.model_dump()}
+    if job.run.data:
+        asked |= {"data": job.run.data_values, "security_group_ids": list(job.network.security_groups)}
     return asked | {
         "region": cluster.region,
         "run_id": run_id,
@@ -224,7 +227,7 @@ def probe_variables(
         "efa_interfaces": instance_type.efa_interfaces if several else 0,
         "network_cards": instance_type.network_cards,
         "placement_group": several and instance_type.efa_interfaces > 0,
-        "root_volume_gib": root_volume_gib(job.workload.checkpoint_bytes_or_default),
+        "root_volume_gib": _root_volume_gib(job, instance_type),
         "container_command": sweep_command(
             cluster, job.workload.target.reference_batch, command, measure_noise=measure_noise
         ),
@@ -237,6 +240,10 @@ def probe_variables(
         "ami_id": job.run.ami,
         "container_image": job.run.image,
     }
+
+
+def _root_volume_gib(job: Job, instance_type: InstanceType) -> int:
+    return root_volume_gib(job.workload.checkpoint_bytes_or_default, job.run.copied_bytes, instance_type.local_ssd_gb)
 
 
 def sweep_command(

@@ -120,20 +120,25 @@ class _Believed(NamedTuple):
 
 
 def _believed(inputs: PlanInputs, survey: Survey, table: Configurations) -> _Believed:
-    splits = _splits(inputs, table.instance_type)
-    splits = splits.at(survey.predictors.fits(splits))
-    splits, row = _in_table(splits, table)
     value, usd = np.full(len(table), np.inf), np.full(len(table), np.inf)
-    for candidates in _sold(inputs, survey, splits):
-        np.minimum.at(value, row, np.array([_value(inputs.job_file.job, one) for one in candidates]))
-        np.minimum.at(usd, row, np.array([one.usd.p50 for one in candidates]))
+    for splits, row in (_as_they_are(table, survey), _in_table(_splits(inputs, table.instance_type), table, survey)):
+        for candidates in _sold(inputs, survey, splits):
+            np.minimum.at(value, row, np.array([_value(inputs.job_file.job, one) for one in candidates]))
+            np.minimum.at(usd, row, np.array([one.usd.p50 for one in candidates]))
     step = survey.models.step_seconds(table)
     seconds = [measuring_seconds([one]) for one in step.p50.tolist()]
     return _Believed(value, usd, np.log(step.p95 / step.p50) / Z95, np.array(seconds))
 
 
-def _in_table(splits: Configurations, table: Configurations) -> tuple[Configurations, Ints]:
-    """The splits with nodes and local batch of a row of the table, and that row of each."""
+def _as_they_are(table: Configurations, survey: Survey) -> tuple[Configurations, Ints]:
+    """The rows that fit, and that row of each: also batches that no plan would split its own into."""
+    rows = np.flatnonzero(survey.predictors.fits(table))
+    return table.at(rows), rows
+
+
+def _in_table(splits: Configurations, table: Configurations, survey: Survey) -> tuple[Configurations, Ints]:
+    """The splits that fit, with nodes and local batch of a row of the table, and that row of each."""
+    splits = splits.at(survey.predictors.fits(splits))
     width = int(max(splits.gpu_batch.max(initial=0), table.gpu_batch.max(initial=0))) + 1
     keys, asked = (each.nodes * width + each.gpu_batch for each in (table, splits))
     row = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)  # the table is sorted by both

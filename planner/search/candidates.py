@@ -19,6 +19,7 @@ Market = Literal["on_demand", "spot"]
 _ROOT_VOLUME_GIB = 200  # container image and framework caches
 HOURS_PER_MONTH = 730.0
 _CHECKPOINTS_KEPT = 2
+_FORMATTED = 1.1  # of a disk, the file system itself takes some
 _MOST_MICRO_STEPS = 64
 
 
@@ -75,9 +76,14 @@ def _usual(samples: Ints) -> Flags:
     return np.asarray((samples & 7 == 0) | ((samples < 8) & (samples & (samples - 1) == 0)))
 
 
-def root_volume_gib(checkpoint_bytes: float) -> int:
-    """With room for a checkpoint that is being written beside the last one."""
-    return _ROOT_VOLUME_GIB + math.ceil(_CHECKPOINTS_KEPT * checkpoint_bytes / 2**30)
+def root_volume_gib(checkpoint_bytes: float, copied_bytes: float = 0.0, local_ssd_gb: float = 0.0) -> int:
+    """With room for a checkpoint that is being written beside the last one, and for data that is copied to the node.
+
+    Unless its local disks hold all that: nodes use those that are as large as the root volume (agent/disk.py).
+    """
+    alone = _ROOT_VOLUME_GIB + math.ceil(_CHECKPOINTS_KEPT * checkpoint_bytes / 2**30)
+    with_data = alone + math.ceil(copied_bytes / 2**30)
+    return alone if local_ssd_gb * 1e9 >= with_data * _FORMATTED * 2**30 else with_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,11 @@ class _Sale(NamedTuple):
 
 
 def offers_by_market(
-    catalog: Catalog, instance_type: InstanceType, regions: tuple[str, ...], checkpoint_bytes: float
+    catalog: Catalog,
+    instance_type: InstanceType,
+    regions: tuple[str, ...],
+    checkpoint_bytes: float,
+    copied_bytes: float = 0.0,
 ) -> dict[Market, Offers]:
     """Only where there is an on-demand price: it bounds what a spot node can cost."""
     prices = {region.name: region for region in catalog.regions}
@@ -149,15 +159,16 @@ def offers_by_market(
     sales.sort(key=lambda sale: sale.cheaper_spot_first)
     on_demand = [(sale, sale.on_demand_usd) for sale in sales]
     spot = [(sale, sale.spot_usd) for sale in sales if sale.spot_usd is not None]
+    volume_gib = root_volume_gib(checkpoint_bytes, copied_bytes, instance_type.local_ssd_gb)
+    stored_gib = _CHECKPOINTS_KEPT * checkpoint_bytes / 2**30
     return {
-        "on_demand": _offers("on_demand", on_demand, checkpoint_bytes),
-        "spot": _offers("spot", spot, checkpoint_bytes),
+        "on_demand": _offers("on_demand", on_demand, volume_gib, stored_gib),
+        "spot": _offers("spot", spot, volume_gib, stored_gib),
     }
 
 
-def _offers(market: Market, sales: Sequence[tuple[_Sale, float]], checkpoint_bytes: float) -> Offers:
+def _offers(market: Market, sales: Sequence[tuple[_Sale, float]], volume_gib: int, stored_gib: float) -> Offers:
     """Each with what a node costs in this market."""
-    volume_gib, stored_gib = root_volume_gib(checkpoint_bytes), _CHECKPOINTS_KEPT * checkpoint_bytes / 2**30
     volumes = [volume_gib * sale.region.volume_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
     stored = [stored_gib * sale.region.object_storage_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
     return Offers(

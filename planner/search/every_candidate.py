@@ -92,7 +92,8 @@ class _Fronts:
         configurations, workload = table.configurations.on(self.catalog, instance_type), self.job.workload
         if configurations.gpu.peak_flops_per_second(workload.precision) is None:
             return "have no units for this precision"
-        offers = offers_by_market(self.catalog, instance_type, self.regions, workload.checkpoint_bytes_or_default)
+        checkpoint_bytes, copied_bytes = workload.checkpoint_bytes_or_default, self.job.run.copied_bytes
+        offers = offers_by_market(self.catalog, instance_type, self.regions, checkpoint_bytes, copied_bytes)
         if not offers["on_demand"]:
             return "are not sold on demand in these regions"
         fits = table.possible(self.predictors.fits(configurations))
@@ -154,8 +155,8 @@ def evaluate(
     As in the search, but whatever the job allows: limits, quotas, memory and spot policy are not asked. `base`:
     on-demand nodes beside spot ones, if not the fewest that the search would try.
     """
-    checkpoint_bytes = job.workload.checkpoint_bytes_or_default
-    offers = offers_by_market(catalog, configurations.instance_type, regions, checkpoint_bytes)[market]
+    sizes = job.workload.checkpoint_bytes_or_default, job.run.copied_bytes
+    offers = offers_by_market(catalog, configurations.instance_type, regions, *sizes)[market]
     confidence, every = job.constraints.confidence, np.arange(len(configurations.nodes))
     work = work_hours(configurations, predictors.samples(configurations.global_batch), predictors)
     if offers and market == "on_demand":

@@ -7,8 +7,8 @@ from planner.spot.price import SNAPSHOT_AGE_DAYS, spot_price_drift
 from planner.spot.rates.process import AGE_EDGES_HOURS, AGES, SpotProcess
 from planner.spot.rates.sources import SpotHistory, SpotSource
 from planner.spot.simulation.case import Case
+from planner.spot.simulation.case_runs import CaseRuns, simulate_case
 from planner.spot.simulation.policies import THIS_PLAN, PolicyResult, compare
-from planner.spot.simulation.runs import CaseRuns, simulate_case
 from planner.spot.slowdown import expected_losses
 
 __all__ = [

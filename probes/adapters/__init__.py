@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from probes.adapters import accelerate, lightning, transformers
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 
-_ADAPTERS: dict[str, Callable[[Any, Asked], None]] = {
+_ADAPTERS: dict[str, Callable[[Any, RequestedRun], None]] = {
     "transformers.training_args": transformers.adapt_arguments,
     "transformers.trainer": transformers.adapt_trainer,
     "accelerate.accelerator": accelerate.adapt,
@@ -25,7 +25,7 @@ _ADAPTERS: dict[str, Callable[[Any, Asked], None]] = {
 }
 
 
-def install(asked: Asked) -> None:
+def install(asked: RequestedRun) -> None:
     """Before the script begins, though something else may have imported a library already."""
     sys.meta_path.insert(0, _AfterImport(asked))
     for name, adapt in _ADAPTERS.items():
@@ -36,7 +36,7 @@ def install(asked: Asked) -> None:
 class _AfterImport(MetaPathFinder):
     """Finds what the others find, and has it adapted as soon as it is there."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: RequestedRun) -> None:
         self.asked = asked
 
     def find_spec(

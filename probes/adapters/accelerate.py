@@ -7,11 +7,11 @@ import sys
 from typing import Any
 from weakref import WeakSet
 
-from probes.adapters.asked import Asked
 from probes.adapters.loaders import give_batch
+from probes.adapters.requested_run import RequestedRun
 
 
-def adapt(module: Any, asked: Asked) -> None:
+def adapt(module: Any, asked: RequestedRun) -> None:
     """`module` is accelerate.accelerator. The accelerator of a Trainer does as the Trainer's arguments say."""
     own: WeakSet[Any] = WeakSet()
     make, prepare = module.Accelerator.__init__, module.Accelerator.prepare_data_loader

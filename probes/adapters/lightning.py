@@ -11,14 +11,14 @@ import importlib
 import sys
 from typing import Any
 
-from probes.adapters.asked import Asked, epochs_for, length_of
 from probes.adapters.loaders import give_batch
+from probes.adapters.requested_run import RequestedRun, epochs_for, length_of
 from probes.cluster import this_place
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 
-def adapt(module: Any, asked: Asked) -> None:
+def adapt(module: Any, asked: RequestedRun) -> None:
     """`module` is lightning.pytorch.trainer.trainer."""
     make, name = module.Trainer.__init__, module.__name__.removesuffix(".trainer.trainer")
 
@@ -32,7 +32,7 @@ def adapt(module: Any, asked: Asked) -> None:
     module.Trainer.__init__ = made
 
 
-def callback(asked: Asked | None) -> Any:
+def callback(asked: RequestedRun | None) -> Any:
     """For `Trainer(callbacks=[…])`, of the library that the script has imported."""
     name = next((name for name in _NAMES if name in sys.modules), _NAMES[0])
     if asked is None:
@@ -40,7 +40,7 @@ def callback(asked: Asked | None) -> Any:
     return _callback(name, asked)
 
 
-def _callback(name: str, asked: Asked) -> Any:
+def _callback(name: str, asked: RequestedRun) -> Any:
     library = importlib.import_module(name)
 
     class HandsTheBatchOver(library.Callback):  # type: ignore[misc,name-defined]
@@ -56,7 +56,7 @@ def _callback(name: str, asked: Asked) -> Any:
     return HandsTheBatchOver()
 
 
-def _follow_loaders(trainer: Any, asked: Asked) -> None:
+def _follow_loaders(trainer: Any, asked: RequestedRun) -> None:
     """After Lightning has put in a sampler of its own, for which it makes the loader anew, and before it takes the
     length: the one place where loaders of scripts, modules and data modules all come by, whenever they are made."""
     prepare = trainer._data_connector._prepare_dataloader

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 
 
-def give_batch(asked: Asked, library: str, loader: Any, *, processes: int = 1) -> None:
+def give_batch(asked: RequestedRun, library: str, loader: Any, *, processes: int = 1) -> None:
     """In place, so that sampler, collation, workers, order and `drop_last` stay what they are.
 
     Batches are cut by the batch sampler, whichever it is, of an IterableDataset as well. Loaders without one, whose

@@ -11,13 +11,13 @@ import inspect
 import math
 from typing import Any
 
-from probes.adapters.asked import Asked, epochs_for, length_of
+from probes.adapters.requested_run import RequestedRun, epochs_for, length_of
 from probes.cluster import this_place
 
 _NEVER = 10**9  # steps
 
 
-def adapt_arguments(module: Any, asked: Asked) -> None:
+def adapt_arguments(module: Any, asked: RequestedRun) -> None:
     """`module` is transformers.training_args. Before they are checked, and before the script reads them."""
     check = module.TrainingArguments.__post_init__
 
@@ -31,7 +31,7 @@ def adapt_arguments(module: Any, asked: Asked) -> None:
     module.TrainingArguments.__post_init__ = checked
 
 
-def adapt_trainer(module: Any, asked: Asked) -> None:
+def adapt_trainer(module: Any, asked: RequestedRun) -> None:
     """`module` is transformers.trainer. Once more when they are used: the script may have changed them."""
     make = module.Trainer.__init__
 
@@ -47,7 +47,7 @@ def adapt_trainer(module: Any, asked: Asked) -> None:
     module.Trainer.__init__ = made
 
 
-def callback(asked: Asked | None) -> Any:
+def callback(asked: RequestedRun | None) -> Any:
     """For `Trainer(callbacks=[…])`. A Trainer's callbacks hear of it when its batch is settled; so it is being made,
     which comes before the Trainer, that hands the batch over."""
     library = importlib.import_module("transformers")
@@ -56,14 +56,14 @@ def callback(asked: Asked | None) -> Any:
     return library.TrainerCallback()
 
 
-def _hand_over(arguments: Any, asked: Asked) -> None:
+def _hand_over(arguments: Any, asked: RequestedRun) -> None:
     batch, accumulation = asked.gpu_batch, asked.accumulation_steps
     asked.give("transformers", arguments, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation)
     if batch is not None:
         arguments.auto_find_batch_size = False
 
 
-def _keep_quiet(arguments: Any, asked: Asked) -> None:
+def _keep_quiet(arguments: Any, asked: RequestedRun) -> None:
     """Evaluations are put off rather than off: early stopping insists on them."""
     arguments.output_dir = str(asked.folder)
     arguments.save_strategy = arguments.logging_strategy = "no"

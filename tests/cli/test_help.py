@@ -6,12 +6,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
 
 from planner.cli import COMMANDS, CONTEXT, cli
+from planner.cli.options import PRECISIONS
+from planner.inputs import Precision
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PRINT_IMPORTED = """
@@ -57,3 +60,7 @@ def test_shells_complete_the_names_of_commands(typed, offered):
 def test_shells_complete_the_options_of_a_command():
     completions = ShellComplete(cli, {}, "scav", "_SCAV_COMPLETE").get_completions(["plan"], "--dead")
     assert [item.value for item in completions] == ["--deadline"]
+
+
+def test_a_precision_that_an_option_takes_is_one_that_the_catalogue_knows():
+    assert tuple(PRECISIONS.choices) == get_args(Precision)

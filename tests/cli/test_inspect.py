@@ -14,7 +14,7 @@ from click.testing import Result
 
 from planner.inputs.job.parse import parse_job
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
@@ -82,6 +82,26 @@ def test_scripts_of_every_kind_are_counted(run_scav: Scav, command: str, batch: 
 
 
 @pytest.mark.slow
+def test_an_optimizer_that_trains_several_times_a_step_is_counted(run_scav: Scav, tmp_path: Path) -> None:
+    script = """
+        import torch
+        model, data = torch.nn.Linear(4, 3), torch.randn(8, 4)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(data).square().sum()
+            loss.backward()
+            return loss
+        for _ in range(3):
+            optimizer.step(closure)
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(script))
+    found = inspected(run_scav, "--", "train.py")
+    assert (found["flops_per_sample"], found["gpu_batch"], found["precision"]) == (2 * 2 * 3 * 4, 8, "fp32")
+    assert (found["accumulation_steps"], found["optimizer"]) == (3, "LBFGS")
+
+
+@pytest.mark.slow
 def test_what_cannot_be_counted_is_not_guessed_and_can_be_said(run_scav: Scav) -> None:
     found = inspected(run_scav, SCRIPTS, "--", "no_module.py", "32")
     assert {"flops_per_sample", "activation_bytes_per_sample", "gpu_batch"} < set(found["missing"])
@@ -100,6 +120,22 @@ def test_a_failing_script_shows_its_own_error(run_scav: Scav) -> None:
         "ddp.py: error: the following arguments are required: --batch-size",
         "Error: inspecting: the script failed with exit code 1",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "meaning"),
+    [
+        ("import torch; torch.zeros(1).cuda()", "it wants a GPU, and this machine has none"),
+        ("from .model import Net", "a script is no part of a package"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_a_failure_means_is_said(run_scav: Scav, tmp_path: Path, script: str, meaning: str) -> None:
+    (tmp_path / "train.py").write_text(script + "\n")
+    result = run_scav("inspect", "--", "train.py")
+    assert result.exit_code == 1
+    assert f"the script failed with exit code 1: {meaning}" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -172,7 +208,10 @@ def test_mistakes_are_one_line_before_anything_runs(run_scav: Scav, tmp_path: Pa
         assert not (tmp_path / "scav.yaml").exists()
         return result.stderr.splitlines()[-1]
 
-    assert "no such script" in last_line("inspect", "--", "missing.py")
+    assert last_line("inspect", "--", "missing.py").endswith("no such script")
+    assert "leave out python3 and its options" in last_line("inspect", "--", "python3", "train.py")
+    assert "leave out torchrun" in last_line("inspect", "--", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert "of a module make one" in last_line("inspect", "--", "-m", "package.train")
     assert "{batch} is no placeholder" in last_line("inspect", "--", "train.py", "{batch}")
     assert "--gpu-batch 8" in last_line("inspect", "--", "train.py", "{gpu_batch}")
     assert "'soon' is not a duration" in last_line("inspect", "--max-duration", "soon", "--", "train.py")

@@ -56,15 +56,28 @@ class TestMap:
         self.module_lines = {file: _lines_of_functions(file) for file in {file for file, _ in self.by_line}}
         self.users = _users_of_names(self.module_lines)
 
-    def stages(self, change: Change) -> Iterator[Stage]:
-        """A quick look first, then up to a minute; golden files only if nobody else has noticed."""
-        tests = self._that_run(change) & self.seconds.keys()
+    def quick_look(self, change: Change) -> list[Stage]:
+        first, _, _ = self._looks(change)
+        return self._stages(("killed", first))
+
+    def closer_look(self, change: Change) -> list[Stage]:
+        """For up to a minute; golden files only if nobody else has noticed."""
+        _, later, golden = self._looks(change)
+        return self._stages(("killed", later), ("golden", golden))
+
+    def _looks(self, change: Change) -> tuple[list[str], list[str], list[str]]:
+        tests = self._that_run(change)
         golden = {test for test in tests if any(name in test for name in GOLDEN)}
-        first, later = self._quickest(tests - golden)
-        for how, names in (("killed", first), ("killed", later), ("golden", sorted(golden))):
-            if names:
-                own = {name: self.seconds[name] for name in names}
-                yield Stage(how, {"": self.usual_seconds + self._importing(names), **own})
+        return *self._quickest(tests - golden), sorted(golden)
+
+    def _stages(self, *looks: tuple[str, list[str]]) -> list[Stage]:
+        return [
+            Stage(
+                how, {"": self.usual_seconds + self._importing(names), **{name: self.seconds[name] for name in names}}
+            )
+            for how, names in looks
+            if names
+        ]
 
     def _that_run(self, change: Change) -> set[str]:
         lines = self._lines(change)
@@ -163,10 +176,10 @@ def record(
     """Every fast test file alone, unless neither it nor anything it could use has changed since."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [file for name in FOLDERS for file in sorted((REPOSITORY / name).glob("test_*.py"))]
-    sources = _digest(sorted((REPOSITORY / "planner").rglob("*.py")))
+    sources = digest(sorted((REPOSITORY / "planner").rglob("*.py")))
 
     def recording(file: Path) -> Recording:
-        result = folder / f"{file.stem}-{_digest([file])[:12]}-{sources[:12]}.json"
+        result = folder / f"{file.stem}-{digest([file])[:12]}-{sources[:12]}.json"
         if not result.exists():
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "record"]
             command += ["-m", "not slow", "--hypothesis-seed=0", str(file.relative_to(REPOSITORY))]
@@ -195,5 +208,5 @@ def _shown(failed: Sequence[str]) -> list[str]:
     return [f"({len(failed)} skipped or failed: {', '.join(failed[:3])})"] if failed else []
 
 
-def _digest(files: Sequence[Path]) -> str:
+def digest(files: Sequence[Path]) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

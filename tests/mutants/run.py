@@ -2,7 +2,8 @@
 
 Each mutant is written into a copy of the tree. The fast tests that run its line are run there, the quickest first,
 until one fails or they have had 40 s of processor. A test that takes ten times as long as usual hangs, which is noticed
-too; a busy machine is not.
+too; a busy machine is not. Verdicts are kept under the temporary folder: a run that was stopped goes on where it was,
+and after new tests only what survived is judged again. Without that folder all is judged again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import os
 import resource
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from changes import Change, changes, mutated, normal
-from choice import TestMap, record, unignored_signals
+from choice import Stage, digest, record, unignored_signals
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.md")
@@ -33,6 +35,7 @@ ROOMS = ("inputs", "models", "spot", "search", "probing", "plan")
 BESIDE = ("columns.py", "contract.py", "errors.py", "units.py")
 NOT_COPIED = (".git", ".venv", ".terraform", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", "build", "dist")
 MEMORY_BYTES = 12 * 2**30
+NOTICED = {"killed", "hung"}
 
 
 class Verdict(NamedTuple):
@@ -81,6 +84,34 @@ def environment(tree: Path) -> dict[str, str]:
     return {**os.environ, **quiet, "PYTHONPATH": path}
 
 
+class Judged:
+    """Verdicts of this run and of earlier ones.
+
+    That a mutant is noticed holds while its file is what it was; that it is not, while all tests are, too.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tests = digest(sorted((REPOSITORY / "tests").rglob("*.py")))
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def verdict(self, change: Change) -> Verdict | None:
+        for file in (self._file(change), self._file(change, self.tests)):
+            if file.exists():
+                return Verdict(change, **json.loads(file.read_text(encoding="utf-8")))
+        return None
+
+    def keep(self, verdict: Verdict) -> None:
+        file = self._file(verdict.change, *([] if verdict.how in NOTICED else [self.tests]))
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps({"how": verdict.how, "seconds": verdict.seconds}), encoding="utf-8")
+        partial.replace(file)
+
+    def _file(self, change: Change, *also: str) -> Path:
+        name = " ".join([change.key, digest([REPOSITORY / change.file]), *also])
+        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+
 class Trees:
     """A copy of the tree for each worker."""
 
@@ -94,14 +125,13 @@ class Trees:
         return Path(self.own.tree)
 
 
-def judge(change: Change, tests: TestMap, trees: Trees) -> Verdict:
-    tree = trees.mine()
+def judge(change: Change, stages: Sequence[Stage], tree: Path) -> Verdict:
     file = tree / change.file
     before = file.read_text(encoding="utf-8")
     file.write_text(mutated(before, change), encoding="utf-8")
     try:
         spent = 0.0
-        for how, usual_seconds in tests.stages(change):
+        for how, usual_seconds in stages:
             code, seconds = _run(usual_seconds, tree)
             spent += seconds
             if code == -signal.SIGPROF:
@@ -137,9 +167,39 @@ def _limited() -> None:
     unignored_signals()
 
 
+def judged(chosen: Sequence[Change], folder: Path, workers: int) -> Iterator[Verdict]:
+    """Each with a line that says how many were noticed until then; what earlier runs judged comes first."""
+    before = Judged(folder / "judged")
+    known = [verdict for change in chosen if (verdict := before.verdict(change))]
+    left = [change for change in chosen if not before.verdict(change)]
+    noticed = 0
+    for number, verdict in enumerate(itertools.chain(known, _judged_now(left, folder, workers)), 1):
+        before.keep(verdict)
+        noticed += verdict.how in NOTICED
+        shown = f"{verdict.how:9} {verdict.seconds:5.0f} s  {verdict.change.key}"
+        print(f"{noticed:4} of {number:4} noticed  {shown}", flush=True)
+        yield verdict
+
+
+def _judged_now(chosen: Sequence[Change], folder: Path, workers: int) -> Iterator[Verdict]:
+    """A quick look at all of them first: it notices most, and what is known early can be mended early."""
+    if not chosen:
+        return
+    with tempfile.TemporaryDirectory(dir=folder) as copies, concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        trees = Trees(Path(copies))
+        tests = record(folder / "recorded", pool, trees.mine, environment)
+        left = []
+        for verdict in pool.map(lambda each: judge(each, tests.quick_look(each), trees.mine()), chosen):
+            if verdict.how in NOTICED:
+                yield verdict
+            else:
+                left.append(verdict.change)
+        yield from pool.map(lambda each: judge(each, tests.closer_look(each), trees.mine()), left)
+
+
 def report(verdicts: Sequence[Verdict], known: dict[str, str], seed: int) -> Iterator[str]:
     count = Counter(verdict.how for verdict in verdicts)
-    noticed, left = count["killed"] + count["hung"], [row for row in verdicts if row.how not in {"killed", "hung"}]
+    noticed, left = count["killed"] + count["hung"], [row for row in verdicts if row.how not in NOTICED]
     explained = [row for row in left if row.change.key in known]
     yield f"{len(verdicts)} mutants drawn with seed {seed}, {sum(row.seconds for row in verdicts):,.0f} s of processor"
     yield f"{noticed / len(verdicts):.0%} noticed by fast tests ({count['killed']} fail, {count['hung']} hang)"
@@ -147,7 +207,7 @@ def report(verdicts: Sequence[Verdict], known: dict[str, str], seed: int) -> Ite
     yield f"{count['golden']} noticed by golden files or docs alone, {count['survived']} by nobody"
     for room in sorted({_room(row.change) for row in verdicts}):
         own = [row for row in verdicts if _room(row.change) == room]
-        good = sum(row.how in {"killed", "hung"} for row in own)
+        good = sum(row.how in NOTICED for row in own)
         yield f"  {room:14} {good:4} of {len(own):4}  {good / len(own):.0%}"
     for row in sorted(left, key=lambda row: (row.change.file, row.change.line)):
         change, what = row.change, row.change.key.split(" ", 1)[1]
@@ -167,15 +227,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "scav-mutants")
     asked = parser.parse_args()
     chosen = drawn(asked.count, asked.seed, asked.only)
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        trees = Trees(Path(folder))
-        with concurrent.futures.ThreadPoolExecutor(asked.workers) as pool:
-            tests = record(asked.folder / "recorded", pool, lambda: trees.mine(), environment)
-            verdicts = []
-            for done in concurrent.futures.as_completed([pool.submit(judge, each, tests, trees) for each in chosen]):
-                verdicts.append(verdict := done.result())
-                print(f"{len(verdicts):4} {verdict.how:9} {verdict.seconds:5.0f} s  {verdict.change.key}", flush=True)
+    verdicts = list(judged(chosen, asked.folder, asked.workers))
     known = reasons(SURVIVORS.read_text(encoding="utf-8")) if SURVIVORS.exists() else {}
     print("\n".join(report(verdicts, known, asked.seed)))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from probes import adapters
-from probes.adapters.asked import Asked
+from probes.adapters.requested_run import RequestedRun
 from probes.cluster import this_place
 from probes.instrument import Instrument
 
@@ -38,7 +38,7 @@ for number, case in enumerate(cases):
     if case["adapted"] and not adapted:
         samples, micro_steps = case["adapted"]
         batch = {"gpu_batch": samples, "accumulation_steps": micro_steps}
-        adapters.install(Asked(**batch, probe_steps=most, folder=folder / "library"))
+        adapters.install(RequestedRun(**batch, probe_steps=most, folder=folder / "library"))
         adapted = True
     os.environ.update(case["environment"])
     script = Path(case["script"])

@@ -50,7 +50,7 @@ WITH_LIBRARIES = {
 }
 
 
-class Asked(NamedTuple):
+class RequestedRun(NamedTuple):
     samples: int
     micro_steps: int
 
@@ -59,10 +59,10 @@ class Case(NamedTuple):
     script: str
     options: str
     environment: dict[str, str] = {}  # noqa: RUF012
-    adapted: Asked | None = None
+    adapted: RequestedRun | None = None
 
 
-ASKED = Asked(5, 3)
+ASKED = RequestedRun(5, 3)
 ENVIRONMENT = {"SCAV_GPU_BATCH": "5", "SCAV_ACCUMULATION": "3"}
 
 

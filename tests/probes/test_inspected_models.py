@@ -23,6 +23,8 @@ pytest.importorskip("transformers")
 from planner.cli import cli
 from planner.inputs import InspectedScript, drafted_job, job_values
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 DIGITS, TRANSFORMER = (REPOSITORY / "examples" / name for name in ("digits-cnn", "tiny-transformer"))
@@ -57,13 +59,11 @@ def assert_kept(found: dict[str, Any], in_use: int) -> None:
     assert kept == pytest.approx(in_use, rel=0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("folder", [DIGITS, TRANSFORMER], ids=lambda folder: folder.name)
 def test_the_examples_keep_what_the_allocator_keeps(folder: Path, tmp_path: Path) -> None:
     assert_kept(inspected(folder, "train.py"), kept_in_use(folder, tmp_path, "train.py"))
 
 
-@pytest.mark.slow
 def test_resnet_50_is_as_published(tmp_path: Path) -> None:
     """4.09 G multiply-adds forward (torchvision's model card), twice that again backward; images need no gradient."""
     command = ("resnet50.py", "--batch-size", "2")
@@ -79,7 +79,6 @@ def gpt2() -> dict[str, Any]:
     return inspected(HERE / "scripts", "gpt2.py", "--batch-size", "1", "--bf16")
 
 
-@pytest.mark.slow
 def test_gpt_2_is_as_nanogpt_counts_it(gpt2: dict[str, Any], tmp_path: Path) -> None:
     assert gpt2["trainable_parameters"] == GPT2_PARAMETERS
     # 6 N + 12 layers x width x length per token; N without positions, with the embedding that is the last layer, too.
@@ -91,7 +90,6 @@ def test_gpt_2_is_as_nanogpt_counts_it(gpt2: dict[str, Any], tmp_path: Path) -> 
     assert_kept(gpt2, kept_in_use(HERE / "scripts", tmp_path, "gpt2.py", "--batch-size", "1", "--bf16"))
 
 
-@pytest.mark.slow
 def test_the_job_file_of_a_gpt_2_script_plans_as_the_one_by_hand(
     run_scav: Callable[..., Result], gpt2: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -14,6 +14,8 @@ from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "digits-cnn" / "train.py"
 BATCH = 64
@@ -74,7 +76,6 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
 """
 
 
-@pytest.mark.slow
 def test_intervals_of_one_two_and_four_processes_overlap(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.py").write_text(CHECKPOINT)
     (tmp_path / "saved.py").write_text(SCRIPT)

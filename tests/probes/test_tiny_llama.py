@@ -17,6 +17,8 @@ from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "tiny-llama"
 GLOBAL_BATCH = 8
@@ -85,7 +87,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     return curve
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "options"),
     [
@@ -108,7 +109,6 @@ def test_every_strategy_trains_the_same_model(
     assert curve == pytest.approx({step: plain[step] for step in curve}, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_it_learns_what_can_be_known_and_adapters_learn_too(tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", steps=250, processes=1)
     assert whole[1] > 3
@@ -118,7 +118,6 @@ def test_it_learns_what_can_be_known_and_adapters_learn_too(tmp_path: Path) -> N
     assert adapters[60] < adapters[1] - 0.5
 
 
-@pytest.mark.slow
 def test_saved_by_four_killed_and_continued_by_two(tmp_path: Path, plain: dict[int, float]) -> None:
     """kill -9 of all four, whatever they are writing; two others read what was whole."""
     saving = {"SCAV_STRATEGY": strategy(sharding="fsdp"), "SCAV_CHECKPOINT_INTERVAL_SECONDS": "0"}
@@ -144,7 +143,6 @@ def test_saved_by_four_killed_and_continued_by_two(tmp_path: Path, plain: dict[i
     assert [path.name.partition(".")[2] for path in tmp_path.iterdir()] == [""]  # one, and it is whole
 
 
-@pytest.mark.slow
 def test_sigterm_saves_the_last_step_and_exits_with_13(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "SCAV_CHECKPOINT_DIR": str(tmp_path)}
     command = [sys.executable, "train.py", "--log-every", "1"]
@@ -179,7 +177,6 @@ def probed(folder: Path, state: Path, **options: Any) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.slow
 def test_probes_of_one_two_and_four_processes(tmp_path: Path) -> None:
     """At one state all see the same noise, to the last digits that are there: gradients are the same in shards."""
     asked = {"sharding": "fsdp", "tensor_parallel": 1, "pipeline": 1, "recompute": "none"}

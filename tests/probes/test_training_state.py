@@ -20,10 +20,10 @@ from probes.cluster import Place  # noqa: E402
 from probes.instrument import Instrument  # noqa: E402
 from probes.session import Session  # noqa: E402
 from probes.settings import Settings  # noqa: E402
-from probes.training_state import Stage, fault, fingerprint, load, share  # noqa: E402
+from probes.training_state import TrainingStage, fault, fingerprint, load, share  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-OWN = Stage(181, 11_584)
+OWN = TrainingStage(181, 11_584)
 
 
 def watched(seed: int, width: int = 6, beside: bool = False) -> Instrument:
@@ -48,7 +48,7 @@ class TestASweep:
         own = state_of(first)
         assert own != state_of(later)
         assert share(tmp_path / "state.pt", first, OWN) == OWN
-        assert share(tmp_path / "state.pt", later, Stage(400, 99_999)) == OWN
+        assert share(tmp_path / "state.pt", later, TrainingStage(400, 99_999)) == OWN
         assert state_of(first) == state_of(later) == own
         assert float(later.model[1].running_mean[0]) == 1.0
         assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
@@ -57,7 +57,7 @@ class TestASweep:
         share(tmp_path / "state.pt", watched(1), OWN)
         other = watched(2, width=8)
         before = state_of(other)
-        assert share(tmp_path / "state.pt", other, Stage(7, 70)) == Stage(7, 70)
+        assert share(tmp_path / "state.pt", other, TrainingStage(7, 70)) == TrainingStage(7, 70)
         assert state_of(other) == before
 
     def test_a_disk_without_room_leaves_every_probe_its_own(
@@ -117,14 +117,14 @@ class TestACheckpoint:
         torch.save(content(saved.model), tmp_path / "saved.pt")
         assert fault(tmp_path / "saved.pt", model) is None
         assert state_of(model) != state_of(saved)
-        assert load(tmp_path / "saved.pt", model) in (Stage(12, None), Stage(None, None))
+        assert load(tmp_path / "saved.pt", model) in (TrainingStage(12, None), TrainingStage(None, None))
         assert state_of(model) == state_of(saved)
 
     def test_safetensors_are_read_too(self, tmp_path: Path) -> None:
         safetensors = pytest.importorskip("safetensors.torch")
         saved, model = watched(1), watched(2)
         safetensors.save_file(saved.model.state_dict(), tmp_path / "model.safetensors")
-        assert load(tmp_path / "model.safetensors", model) == Stage(None, None)
+        assert load(tmp_path / "model.safetensors", model) == TrainingStage(None, None)
         assert state_of(model) == state_of(saved)
 
     def test_of_another_model_is_refused_in_words(self, tmp_path: Path) -> None:

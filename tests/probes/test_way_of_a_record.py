@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from planner.cli.probe_aws import Notebook
+from planner.cli.probe_aws import AwsNotebook
 from planner.inputs.measurements import Measurement
 from planner.inputs.plan_inputs import PlanInputs
 from planner.outside.aws import Access
@@ -162,7 +162,7 @@ def measure_on_a_rented_cluster(folder: Path) -> None:
             access=Access(lambda _region: clients, {}),
             interrupts=interrupts,
             say=lambda _line: None,
-            keep=Notebook(folder).add,
+            keep=AwsNotebook(folder).add,
             first_report_seconds=60.0,
             poll_seconds=0.0,
         )

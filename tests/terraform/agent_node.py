@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from stand_ins import PATIENCE_SECONDS, World, metadata_server, wait_until
+from stand_ins import PATIENCE_SECONDS, World, metadata_server, no_disks, wait_until
 
 AGENT = Path(__file__).resolve().parents[2] / "modules" / "gpu-cluster" / "user_data" / "agent"
 HOSTILE = "'; $(touch owned) `touch owned` ${HOME}\n\"x"
@@ -35,6 +35,9 @@ RUN = {
     "runtime_includes_waiting": False,
     "heartbeat_seconds": 60,
     "source": None,
+    "data": [],
+    "data_seconds": 0,
+    "root_volume_gib": 200,
     "bucket": "bucket",
     "log_group": "/scav/run-1",
     "environment": {"SCAV_RUN_ID": "run-1", "SCAV_CHECKPOINT_DIR": "/checkpoints", "SCAV_RESULTS_DIR": "/results"},
@@ -70,6 +73,7 @@ class Node(World):
             "SCAV_STATE_DIR": str(root / "state"),
             "SCAV_NOTES_DIR": str(root / "notes"),
             "SCAV_EFA_DEVICES": str(root / "infiniband"),
+            **no_disks(root),
             "SCAV_MEMORY_DIR": str(root / "memory"),
             "SCAV_POLL_SECONDS": "0.05",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_address,

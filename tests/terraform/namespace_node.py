@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from stand_ins import PATIENCE_SECONDS, World, metadata_server, wait_until
+from stand_ins import PATIENCE_SECONDS, World, metadata_server, no_disks, wait_until
 
 OWN_NAMESPACES = ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 METADATA_ADDRESS = "169.254.169.254"
@@ -55,6 +55,7 @@ class BootedNode:
             "SCAV_POLL_SECONDS": "0.2",
             "SCAV_MEMORY_DIR": str(world.root / "memory"),
             "SCAV_NOTES_DIR": str(world.root / "notes"),
+            **no_disks(world.root),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         with (world.root / "boot.log").open("w") as log:

@@ -29,7 +29,7 @@ import played_machine
 from mock_aws import MockAws
 from namespace_node import require_namespaces
 from played_aws import answered_aws
-from stand_ins import World, wait_until
+from stand_ins import World, no_disks, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NETWORK = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", "ip link set lo up && echo up && cat"]
@@ -143,6 +143,7 @@ class PlayedNode:
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{self.address}",
             "SCAV_MEMORY_DIR": str(self.root / "memory"),
             "SCAV_NOTES_DIR": str(self.root / "notes"),
+            **no_disks(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         enter = ["nsenter", "--target", str(boots.network), "--user", "--net", "--preserve-credentials"]

@@ -179,6 +179,11 @@ COMMANDS = {
 }
 
 
+def no_disks(root: Path) -> dict[str, str]:
+    """A node formats what it takes for its own disks: never those of the machine that runs the tests."""
+    return {"SCAV_DISKS": str(root / "disks"), "SCAV_MOUNTED_DISKS": str(root / "mounted-disks")}
+
+
 def write_commands(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name, text in COMMANDS.items():

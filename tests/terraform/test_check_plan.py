@@ -20,6 +20,8 @@ from mock_aws import IMAGE, OVERRIDE
 
 from planner.cli import cli
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "check"
 OTHER_IMAGE = IMAGE.replace("0123", "ffff")
 # One T4 per node, so that two further types may stand in for the chosen one.
@@ -122,7 +124,6 @@ def check(attached_terraform, workspace, tmp_path):
     return run
 
 
-@pytest.mark.slow
 def test_an_untouched_workspace_is_what_scav_planned(check, workspace, tmp_path, update_golden):
     result = check()
     assert (result.exit_code, result.stderr) == (0, ""), result.output
@@ -131,7 +132,6 @@ def test_an_untouched_workspace_is_what_scav_planned(check, workspace, tmp_path,
         record(workspace, json.loads((tmp_path / "plan.json").read_text()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EDITS)
 def test_each_single_edit_by_hand_is_found(check, workspace, name):
     file, edit, row = EDITS[name]

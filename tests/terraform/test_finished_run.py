@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from mock_aws import copy_workspace, plan_workspace, write_values
 
+pytestmark = pytest.mark.slow
+
 NO_CHANGES, CHANGES = 0, 2
 
 
@@ -23,7 +25,6 @@ def workspace(mock_aws, tmp_path):
     return tmp_path / "workspace"
 
 
-@pytest.mark.slow
 def test_finished_run_stays_finished_until_a_new_run_id(attached_terraform, mock_aws, workspace):
     def terraform(*words: str, expected: int = 0) -> str:
         result = attached_terraform.run(*words, "-no-color", "-input=false", cwd=workspace)

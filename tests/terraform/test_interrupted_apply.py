@@ -30,6 +30,8 @@ from planner.outside.terraform.executable import Executable
 from planner.outside.terraform.process import FIRST
 from planner.outside.terraform.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 WORKSPACES = 5
 KILLS_EACH = 2
 ABOUT_RESOURCES = 20
@@ -79,7 +81,6 @@ def new_workspace(mock_aws, tmp_path) -> Callable[[str], Path]:
     return create
 
 
-@pytest.mark.slow
 def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform, mock_aws, new_workspace):
     """Each workspace is killed, recovered by an apply that is killed as well, and recovered again."""
 
@@ -111,7 +112,6 @@ def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform,
     assert any(first > 0 for first, *_ in adopted), adopted
 
 
-@pytest.mark.slow
 def test_plain_apply_fails_after_a_kill_and_scav_adopt_finishes_it(attached_terraform, mock_aws, new_workspace):
     """Why adopting is needed. With the first half failing one day, it is not."""
     folder = new_workspace("plain-1")
@@ -133,7 +133,6 @@ def test_plain_apply_fails_after_a_kill_and_scav_adopt_finishes_it(attached_terr
     assert mock_aws.resources("plain-1") == {}
 
 
-@pytest.mark.slow
 def test_stopped_scav_leaves_a_state_that_the_next_apply_continues(
     terraform_on_mock, attached_terraform, mock_aws, new_workspace
 ):

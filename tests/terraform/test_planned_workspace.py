@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from planner.cli import cli
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "examples"
 MODULE_TESTS = REPOSITORY / "modules" / "gpu-cluster" / "tests" / "cluster.tftest.hcl"
@@ -48,7 +50,6 @@ PLANS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("example", "options"), PLANS)
 def test_terraform_accepts_what_scav_plans(terraform, tmp_path, example, options):
     workspace = tmp_path / "workspace"

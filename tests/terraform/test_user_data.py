@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -148,7 +149,7 @@ def test_a_finished_run_is_not_started_again(scripts, tmp_path):
 
 def test_the_timer_ends_a_job_that_does_not_end(scripts, tmp_path):
     """Once the job runs, the run's first node turns out to have started 55 seconds ago; one minute is all it has."""
-    run = json.loads(base64.b64decode(re.search(r"<<'SCAV_RUN'\n(\S+)\n", scripts["short"])[1]))
+    run = json.loads(gzip.decompress(base64.b64decode(re.search(r"<<'SCAV_RUN'\n(\S+)\n", scripts["short"])[1])))
     started = tmp_path / "s3" / run["bucket"] / "run-1" / "_STARTED"
     started.parent.mkdir(parents=True)
     started.touch()

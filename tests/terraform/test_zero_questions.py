@@ -64,6 +64,34 @@ def test_the_example_applies_as_it_is_and_trains_from_its_packed_script(
     assert mock_aws.resources(RUN_ID) == before
 
 
+@pytest.mark.slow
+def test_data_in_s3_reaches_the_job_of_a_planned_workspace(attached_terraform, mock_aws, tmp_path):
+    shutil.copytree(EXAMPLES / "digits-cnn", tmp_path / "job")
+    job_file = tmp_path / "job" / "scav.yaml"
+    data = "  data: [{name: train, uri: s3://somebodys-data/digits/, size: 1GB}]\n"
+    job_file.write_text(job_file.read_text().replace("run:\n", f"run:\n{data}"))
+    plan_workspace(tmp_path / "w", str(tmp_path / "job"))
+    (tmp_path / "w" / "test_override.tf").write_text(OVERRIDE)
+    s3 = mock_aws.client("s3")
+    s3.create_bucket(Bucket="somebodys-data")
+    s3.put_object(Bucket="somebodys-data", Key="digits/a/1.txt", Body=b"one")
+    s3.put_object(Bucket="somebodys-data", Key="digits-of-others/2.txt", Body=b"two")
+
+    def terraform(*words: str) -> None:
+        result = attached_terraform.run(*words, "-no-color", "-input=false", cwd=tmp_path / "w")
+        assert result.returncode == NO_CHANGES, result.stdout + result.stderr
+
+    terraform("init")
+    script = 'cp "$SCAV_DATA_DIR/train/a/1.txt" "$SCAV_CHECKPOINT_DIR/seen.pt"'
+    with played_nodes(mock_aws, root=tmp_path / "nodes", job=script) as nodes:
+        terraform("apply", "-auto-approve")
+        bucket = json.loads(attached_terraform.run("output", "-json", cwd=tmp_path / "w").stdout)["checkpoint_bucket"]
+        wait_until(lambda: {"_SUCCESS", "_FAILED"} & set(keys(mock_aws, bucket["value"])))
+        assert "_SUCCESS" in keys(mock_aws, bucket["value"]), nodes.logs()
+    seen = s3.get_object(Bucket=bucket["value"], Key=f"{RUN_ID}/checkpoints/seen.pt")
+    assert seen["Body"].read() == b"one"
+
+
 def test_the_plan_says_nothing_of_what_must_be_set(tmp_path):
     values = plan_workspace(tmp_path / "w", "digits-cnn")
     assert not {"vpc_id", "subnet_ids", "ami_id", "container_image"} & set(values)

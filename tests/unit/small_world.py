@@ -57,8 +57,8 @@ OFFERS = (
 )
 
 
-def catalog(*offers: Offer, types: tuple[InstanceType, ...] = (ONE, TWO, PRO)) -> Catalog:
-    peaks: dict[Any, float] = {"fp32": 10.0, "bf16": 100.0}
+def catalog(*offers: Offer, types: tuple[InstanceType, ...] = (ONE, TWO, PRO), **tflops: float) -> Catalog:
+    peaks: dict[Any, float] = {"fp32": 10.0, "bf16": 100.0, **tflops}
     gpu = Gpu(
         name="unit",
         model="unit",

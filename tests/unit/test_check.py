@@ -53,8 +53,8 @@ def set_setting(terraform: Any, name: str, value: object, address: str = TEMPLAT
     template = after(terraform, address)
     script = gzip.decompress(base64.b64decode(template["user_data"])).decode()
     head, settings, tail = script.split("\n", 2)
-    settings = json.loads(base64.b64decode(settings)) | {name: value}
-    text = "\n".join((head, base64.b64encode(json.dumps(settings).encode()).decode(), tail))
+    settings = json.loads(gzip.decompress(base64.b64decode(settings))) | {name: value}
+    text = "\n".join((head, base64.b64encode(gzip.compress(json.dumps(settings).encode())).decode(), tail))
     template["user_data"] = base64.b64encode(gzip.compress(text.encode())).decode()
 
 

@@ -82,3 +82,20 @@ def test_every_run_is_held_against_the_data() -> None:
 
 def test_no_checkpoint_is_none_that_is_too_small() -> None:
     assert told(checkpoint_bytes=0) == []
+
+
+SHAPE = {"layers": 2, "width": 8, "heads": 2, "feed_forward_width": 32, "vocabulary": 100, "sequence_length": 16}
+
+
+@pytest.mark.parametrize(("origin", "precision"), [("derived", "bf16"), ("given", "fp32")])
+def test_full_precision_of_a_processor_is_a_warning_where_its_doubt_is_not_in_the_interval(
+    origin: str, precision: str
+) -> None:
+    def about_precision(**changes: Any) -> list[str]:
+        said = told(**{"origins": {"precision": "derived"}, "precision": "fp32", **changes})
+        return [sentence for sentence in said if "processor" in sentence]
+
+    assert about_precision() == []
+    shape = {"transformer": SHAPE, "parameters": None, "flops_per_sample": None, "activation_bytes_per_sample": None}
+    assert len(about_precision(**shape)) == 1
+    assert about_precision(**shape, precision=precision, origins={"precision": origin}) == []

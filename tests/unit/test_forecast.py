@@ -11,7 +11,8 @@ from planner.errors import InputError
 from planner.inputs.job.fields import CountRange
 from planner.models.configurations import Configurations
 from planner.plan.build import make_plan
-from planner.plan.forecast import MOST_ROWS, Forecast, ForecastRequest, forecast, predict_one, sweep_batch, sweep_nodes
+from planner.plan.forecast import MOST_ROWS, Forecast, forecast, predict_one, sweep_batch, sweep_nodes
+from planner.plan.forecast_request import ForecastRequest
 from planner.search.decision import choose_candidate
 from planner.search.every_candidate import evaluate
 

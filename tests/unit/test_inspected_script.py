@@ -147,11 +147,15 @@ def test_the_largest_batch_is_one_that_scav_searches() -> None:
 
 
 def test_what_is_shown_is_one_fact_a_line_and_one_is_singular() -> None:
-    script = found(gpu_batch=1, accumulation_steps=1, samples_per_step=1, missing={"x": "nobody knows"})
+    missing = {"z": "nobody knows", "y": "it is late", "x": "nobody knows"}
+    script = found(gpu_batch=1, accumulation_steps=1, samples_per_step=1, missing=missing)
     lines = list(inspection_lines(script))
     assert "Parameters   1,000 trainable · 0 frozen" in lines
     assert "Batch        1 sample · 1 micro-step per optimizer step" in lines
     assert "Input        8.5 ms of CPU per sample · 115kB read per sample" in lines
-    assert "Not found    x: nobody knows" in lines
+    assert [line for line in lines if line.startswith("Not found")] == [
+        "Not found    x, z: nobody knows",
+        "Not found    y: it is late",
+    ]
     assert "The script takes 1 sample per optimizer step of one process." in job_notes(script)
     assert "Batch        16 samples · 2 micro-steps per optimizer step" in inspection_lines(found())

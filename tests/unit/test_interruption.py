@@ -190,7 +190,7 @@ def test_what_the_search_compares_is_near_what_the_plan_simulates(
     work = SpotWork(
         work_hours=hours, interval_hours=interval, save_hours=save, restart_hours=0.1 + save, uses_notice=True
     )
-    found = simulate(work, gang, 20_000, seed=1).hours / (busy + 0.1 + save)
+    found = simulate(work, gang, 8_000, seed=1).hours / (busy + 0.1 + save)
     burden = SpotBurden.of(
         SpotRates.of(gang),
         interval_hours=interval + save,

@@ -214,8 +214,8 @@ def test_a_name_that_terraform_could_misread_is_refused_on_one_line(changed, nam
         ("? [a]\n: b", "scav.yaml:1: a key must be a word"),
         ("name: a\nrun: {}\nname: b", "scav.yaml:3: name: this key stands here twice"),
         ("run:\n  id: a\n  id: b", "scav.yaml:3: run.id: this key stands here twice"),
-        ("a: " + "[" * 5000, "nested too deeply"),
-        ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a: " + "[" * 600, "nested too deeply"),
+        ("a: " + "[" * 600 + "]" * 600, "nested too deeply"),
         ("{a: " * 3000, "nested too deeply"),
         ("x" * (2 << 20), "larger than 256 KiB: this is not a job file"),
         ('name: "\\uD800"', "name: input should be a valid string"),
@@ -276,11 +276,12 @@ def test_a_bad_override_blames_the_command_line_not_the_file(job_text):
 def test_the_schema_accepts_the_examples_and_refuses_an_unknown_key():
     schema = Job.model_json_schema(mode="validation")
     jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
     for path in EXAMPLES.glob("*/scav.yaml"):
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        jsonschema.validate(data, schema)
+        validator.validate(data)
         with pytest.raises(jsonschema.ValidationError, match="surprise"):
-            jsonschema.validate({**data, "surprise": 1}, schema)
+            validator.validate({**data, "surprise": 1})
 
 
 @given(st.text(max_size=200))

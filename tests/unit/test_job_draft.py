@@ -76,3 +76,8 @@ def test_what_is_written_reads_back_to_four_digits(number: float) -> None:
 def test_written_units() -> None:
     assert [units.written_bytes(size) for size in (1, 999.96, 1.138e9, 2e15)] == ["1B", "1000B", "1.138GB", "2000TB"]
     assert [units.written_flop(count) for count in (24.6e9, 3, 8.75e11)] == ["24.6 GFLOP", "3 FLOP", "875 GFLOP"]
+
+
+@pytest.mark.parametrize(("word", "said"), [("--lr", True), ("{gpu_batch}", False)])
+def test_a_command_without_a_place_for_the_batch_says_how_to_hand_it_over(word: str, said: bool) -> None:
+    assert ("must train with the plan's batch" in drafted_job("a", VALUES, source="x", command=["t.py", word])) is said

@@ -35,6 +35,17 @@ def test_only_the_end_of_a_long_story_is_told() -> None:
     assert last_lines(f"line {number}" for number in range(100)) == [f"line {number}" for number in range(85, 100)]
 
 
+def test_a_launcher_that_was_ended_says_nothing_of_the_script() -> None:
+    ended = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 88, in _run_code
+  File "/lib/torch/distributed/run.py", line 990, in <module>
+    main()
+torch.distributed.elastic.multiprocessing.api.SignalException: Process 12 got signal: 15
+"""
+    assert last_lines(f"loading data\n{ended}".splitlines()) == ["loading data"]
+
+
 def test_a_traceback_begins_in_the_script() -> None:
     log = """\
 Traceback (most recent call last):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,7 @@ def imports_at_top(tree: ast.Module) -> Iterator[tuple[str, int]]:
             pending += ast.iter_child_nodes(node)
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -117,8 +120,8 @@ def core_files() -> list[Path]:
     return [path for path in SOURCES if room_of(path) in {*CORE, *BESIDE}]
 
 
-def names(paths: list[Path]) -> list[str]:
-    return [path.relative_to(REPOSITORY).as_posix() for path in paths]
+def name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
 
 
 def test_the_package_holds_rooms_and_what_all_of_them_use():
@@ -126,22 +129,25 @@ def test_the_package_holds_rooms_and_what_all_of_them_use():
     assert entries == {*ROOMS, *BESIDE, *PACKAGE}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
-def test_a_room_imports_only_what_stands_left_of_it(path):
-    room = room_of(path)
-    if room in PACKAGE:
-        return
-    left = ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else ()
+def test_a_room_imports_only_what_stands_left_of_it():
     wrong = [
-        f"line {line} imports {found}" for found, line in imported_rooms(parsed(path)) if found not in {*left, *BESIDE}
+        f"{name(path)}:{line} imports {found}"
+        for path in SOURCES
+        if (room := room_of(path)) not in PACKAGE
+        for found, line in imported_rooms(parsed(path))
+        if found not in {*(ROOMS[: ROOMS.index(room) + 1] if room in ROOMS else ()), *BESIDE}
     ]
-    assert not wrong
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
-def test_rooms_meet_only_through_what_they_export(path):
-    if room_of(path) not in PACKAGE:
-        assert list(around_the_door(parsed(path), room_of(path))) == []
+def test_rooms_meet_only_through_what_they_export():
+    around = [
+        f"{name(path)} {found}"
+        for path in SOURCES
+        if room_of(path) not in PACKAGE
+        for found in around_the_door(parsed(path), room_of(path))
+    ]
+    assert around == []
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -149,22 +155,23 @@ def test_a_room_says_what_it_is_for(room):
     assert ast.get_docstring(parsed(REPOSITORY / "planner" / room / "__init__.py"))
 
 
-@pytest.mark.parametrize("room", CORE)
-def test_a_room_exports_only_what_another_room_uses(room):
-    used = {
-        alias.name
-        for path in SOURCES
-        if room_of(path) != room
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ImportFrom) and node.module == f"planner.{room}"
-        for alias in node.names
-    }
-    assert exports(f"planner.{room}") == used
+def test_a_room_exports_only_what_another_room_uses():
+    used: dict[str, set[str]] = {room: set() for room in CORE}
+    for path in SOURCES:
+        for node in ast.walk(parsed(path)):
+            room = str(node.module).removeprefix("planner.") if isinstance(node, ast.ImportFrom) else ""
+            if room in used and room != room_of(path):
+                used[room] |= {alias.name for alias in node.names}
+    assert {room: exports(f"planner.{room}") for room in CORE} == used
 
 
-@pytest.mark.parametrize("path", core_files(), ids=names(core_files()))
-def test_core_has_no_clock_network_environment_or_files(path):
-    assert list(impurities(parsed(path))) == []
+def test_core_has_no_clock_network_environment_or_files():
+    assert [f"{name(path)} {found}" for path in core_files() for found in impurities(parsed(path))] == []
+
+
+def test_no_two_classes_share_a_name():
+    found = Counter(node.name for path in SOURCES for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in found.items() if count > 1] == []
 
 
 def test_probes_never_import_the_planner():
@@ -184,17 +191,17 @@ def command_modules() -> list[Path]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("path", command_modules(), ids=names(command_modules()))
-def test_commands_import_only_click_at_their_top_so_that_help_is_instant(path):
+def test_commands_import_only_click_at_their_top_so_that_help_is_instant():
     light = {"click", "planner.errors", "planner.__version__"}
     heavy = [
-        f"line {line} imports {module}"
+        f"{name(path)}:{line} imports {module}"
+        for path in command_modules()
         for module, line in imports_at_top(parsed(path))
         if module not in light
         and module.partition(".")[0] not in sys.stdlib_module_names
         and not module.startswith("planner.cli")
     ]
-    assert not heavy
+    assert heavy == []
 
 
 @pytest.mark.parametrize("folder", ["planner", "probes", "tests", "benchmarks"])

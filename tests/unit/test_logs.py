@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.inputs.catalog.snapshot import parse_catalog
 from planner.inputs.logs.columns import logged_runs, parse_csv
 from planner.inputs.logs.imported import Said, imported
-from planner.inputs.logs.logged_run import LoggedRun, Point, StepTime, step_time
+from planner.inputs.logs.logged_run import LoggedRun, LoggedStep, StepTime, step_time
 from planner.inputs.logs.trainer_state import is_trainer_state, trainer_state_run
 from planner.inputs.measurements import ImportedFrom, Measurement
 from planner.outside import assets
@@ -25,8 +25,8 @@ NOTHING = Said(None, None, None, None, None, None)
 HERE = Said("g5.12xlarge", 2, None, None, None, None)
 
 
-def points(*pairs: tuple[float, float]) -> list[Point]:
-    return [Point(*pair) for pair in pairs]
+def points(*pairs: tuple[float, float]) -> list[LoggedStep]:
+    return [LoggedStep(*pair) for pair in pairs]
 
 
 def test_the_median_between_log_points_without_the_first() -> None:
@@ -63,7 +63,7 @@ def test_the_spread_is_that_of_probes() -> None:
 )
 def test_a_steady_run_has_its_step_time_whatever_is_logged_when(seconds, lengths, start, random) -> None:
     steps = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
-    log = [Point(step, start + step * seconds + 1e-9) for step in steps]
+    log = [LoggedStep(step, start + step * seconds + 1e-9) for step in steps]
     random.shuffle(log)
     assert step_time(log, file="x").p50 == pytest.approx(seconds, rel=1e-4)
 

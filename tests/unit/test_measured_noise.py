@@ -13,7 +13,7 @@ from planner.cli.probe_here import several_states
 from planner.columns import Z95
 from planner.inputs.measured_noise import (
     MOST_LOG_SD,
-    Estimate,
+    LogEstimate,
     MeasuredNoise,
     exclude_each_other,
     measured_noise,
@@ -135,30 +135,30 @@ class TestByHand:
         assert _noise(None, None) == (None, NOISE_SCALE_LOG_SD)
 
 
-estimates = st.lists(st.builds(Estimate, st.floats(0.0, 20.0), st.floats(0.01, 1.0)), min_size=1, max_size=6)
+estimates = st.lists(st.builds(LogEstimate, st.floats(0.0, 20.0), st.floats(0.01, 1.0)), min_size=1, max_size=6)
 
 
 class TestLaws:
     @given(estimates)
-    def test_pooled_is_never_surer_than_as_many_of_the_best(self, members: list[Estimate]) -> None:
+    def test_pooled_is_never_surer_than_as_many_of_the_best(self, members: list[LogEstimate]) -> None:
         best = min(one.log_sd for one in members)
         assert pooled_within(members).log_sd >= best / math.sqrt(len(members)) * (1 - 1e-9)
 
     @given(estimates)
-    def test_pooled_lies_among_its_members(self, members: list[Estimate]) -> None:
+    def test_pooled_lies_among_its_members(self, members: list[LogEstimate]) -> None:
         logs = [one.log_scale for one in members]
         for pool in (pooled_within, pooled_between):
             assert min(logs) - 1e-9 <= pool(members).log_scale <= max(logs) + 1e-9
 
     @given(estimates, st.floats(1.0, 3.0))
-    def test_more_disagreement_never_narrows(self, members: list[Estimate], factor: float) -> None:
+    def test_more_disagreement_never_narrows(self, members: list[LogEstimate], factor: float) -> None:
         for pool in (pooled_within, pooled_between):
             centre = pool(members).log_scale
             apart = [one._replace(log_scale=centre + factor * (one.log_scale - centre)) for one in members]
             assert pool(apart).log_sd >= pool(members).log_sd * (1 - 1e-9)
 
     @given(estimates, st.randoms())
-    def test_their_order_does_not_matter(self, members: list[Estimate], chance: Any) -> None:
+    def test_their_order_does_not_matter(self, members: list[LogEstimate], chance: Any) -> None:
         shuffled = chance.sample(members, len(members))
         for pool in (pooled_within, pooled_between):
             assert pool(shuffled) == pytest.approx(pool(members))
@@ -169,7 +169,7 @@ class TestLaws:
         assert _noise(None, known)[1] <= _noise(None, vague)[1] * (1 + 1e-9)
 
     @given(estimates)
-    def test_those_that_agree_exclude_nothing(self, members: list[Estimate]) -> None:
+    def test_those_that_agree_exclude_nothing(self, members: list[LogEstimate]) -> None:
         assert not exclude_each_other([one._replace(log_scale=5.0) for one in members])
 
     @given(st.lists(st.builds(row, st.floats(1e-300, 1e11), st.floats(0.0, 9.0)), max_size=4))

@@ -27,6 +27,7 @@ LEFT_OUT = {
         "deep_learning_container": "a probe names its image",
         "instance_type_overrides": "a probe measures one type",
         "checkpoint_bucket": "a probe's bucket goes with it",
+        "checkpoint_kms_key_arn": "a probe's bucket is its own",
         "checkpoint_tier": "a probe writes no checkpoints that must survive",
         "checkpoint_expiry_days": "the bucket is gone long before",
         "budget_usd": "AWS Budgets would speak hours after the end",
@@ -88,7 +89,8 @@ def test_a_variable_that_the_module_no_longer_has_is_noticed(kind):
 
 def test_a_parser_of_terraform_finds_the_same_variables_in_the_whole_module():
     texts = [text for name, text in assets.load_module(MODULE).items() if name.endswith(".tf")]
-    assert parsed("\n".join(texts)) == {name: parsed(text)[name] for name, text in DECLARED.items()}
+    declaring = [text for text in texts if re.search(r"^\s*variable\b", text, re.MULTILINE)]
+    assert parsed("\n".join(declaring)) == parsed("\n".join(DECLARED.values()))
     assert len(DECLARED) > 40
 
 

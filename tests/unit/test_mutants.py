@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 from changes import changes, mutated, normal
-from run import REPOSITORY, SURVIVORS, drawn, reasons
+from run import REPOSITORY, SURVIVORS, Judged, Verdict, drawn, reasons
 
 RANKING = [REPOSITORY / "planner" / "search" / "ranking.py"]
 SOURCE = '''\
@@ -104,6 +105,21 @@ def test_a_draw_is_the_same_every_time_and_another_for_another_seed() -> None:
     assert one == again != other
     more = [change.key for change in drawn(8, 1, files=RANKING)]
     assert more[:5] == one
+
+
+def test_a_stopped_run_goes_on_and_new_tests_judge_only_what_survived(tmp_path: Path) -> None:
+    one, two, three = drawn(3, 1, files=RANKING)
+    Judged(tmp_path).keep(Verdict(one, "killed", 2.5))
+    Judged(tmp_path).keep(Verdict(two, "survived", 4.0))
+    later = Judged(tmp_path)
+    assert [later.verdict(each) for each in (one, two, three)] == [
+        Verdict(one, "killed", 2.5),
+        Verdict(two, "survived", 4.0),
+        None,
+    ]
+    later.tests = "others"
+    assert later.verdict(one) == Verdict(one, "killed", 2.5)
+    assert later.verdict(two) is None
 
 
 def test_every_survivor_with_a_reason_is_still_a_mutant() -> None:

@@ -15,7 +15,7 @@ from planner.inputs import Measurement
 from planner.models import Configurations
 from planner.models.sharded_step_time.distinct import distinct_rows
 from planner.models.sharded_step_time.fitted_steps import fit_steps
-from planner.models.sharded_step_time.form import NAMES, seconds, slope_table, to_theta, to_values
+from planner.models.sharded_step_time.formula import NAMES, seconds, slope_table, to_theta, to_values
 from planner.models.sharded_step_time.layout import Hardware, Layout
 from planner.models.sharded_step_time.model import ShardedStepTimeModel
 from planner.models.sharded_step_time.posterior import StepRows, fit_posterior, log_step_of, without_rows

@@ -20,8 +20,8 @@ from planner.spot.rates.process import AGES, SpotProcess
 from planner.spot.runs.work import SURVIVING_SHARE
 from planner.spot.simulation.capacity import Recorded
 from planner.spot.simulation.case import Case
+from planner.spot.simulation.case_runs import CaseRuns, Seeds, decided_runs, simulate_case, with_policy
 from planner.spot.simulation.policies import compare
-from planner.spot.simulation.runs import CaseRuns, Seeds, decided_runs, simulate_case, with_policy
 
 KNOWN = replace(POOLED, log_sd=0.0, own_loss_log_sd=0.0)
 NEVER_LOST, SAVE_HOURS = KNOWN.scaled(loss=0.0), 30 / 3600
@@ -44,7 +44,7 @@ DAY = Case(
 TABLE = DAY.policy_table()
 RUNS = 4000
 seeds = st.integers(0, 2**31)
-few_examples = settings(max_examples=12, deadline=None)
+few_examples = settings(max_examples=settings.default.max_examples // 8, deadline=None)
 
 
 def usd_p50(case: Case, seed: int, policy: PolicyTable | None = None) -> float:
@@ -207,7 +207,7 @@ def test_who_decides_is_told_the_p95_of_the_work_and_the_run_is_done_when_it_is_
     assert np.min(told) == DAY.step_hours
 
 
-@pytest.mark.parametrize("base", [0, 2])
+@pytest.mark.parametrize("base", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_far_from_the_deadline_fewer_runs_are_decided_and_the_table_still_beats_those_without_a_model(base):
     long = replace(DAY, work_hours=Quantiles(1900.0, 2000.0, 2150.0), deadline_hours=4000.0).with_base(base)
     runs = {result.name: result.runs for result in compare(long, runs=RUNS, seed=0)}

@@ -8,8 +8,8 @@ from test_simulation import DAY, recording
 
 from planner.errors import InputError
 from planner.inputs.traces import Trace
+from planner.spot.simulation.case_runs import simulate_case
 from planner.spot.simulation.policies import compare
-from planner.spot.simulation.runs import simulate_case
 
 
 @pytest.mark.parametrize(

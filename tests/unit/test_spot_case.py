@@ -18,7 +18,7 @@ from planner.spot.runs.markets import sample_markets
 from planner.spot.runs.stretches import first_stretch
 from planner.spot.simulation.capacity import Modelled, Recorded
 from planner.spot.simulation.case import Case
-from planner.spot.simulation.runs import Market, Seeds, idle_shares, on_demand_runs, simulate_case, spot_shares
+from planner.spot.simulation.case_runs import Market, Seeds, idle_shares, on_demand_runs, simulate_case, spot_shares
 from planner.spot.slowdown import SpotBurden, SpotRates, spot_slowdown
 
 # Five nodes, one of them on demand at $2, the others spot at $1; storage $0.5. Saves of 0.1 h every hour.

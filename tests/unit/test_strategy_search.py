@@ -247,7 +247,7 @@ def test_the_choice_is_that_among_all_rows(job: Job, catalog: Catalog) -> None:
     compare(job, catalog)
 
 
-@settings(parent=SLOW, max_examples=10)
+@settings(parent=SLOW, max_examples=settings.default.max_examples // 10)
 @given(jobs(), random_jobs.catalogs())
 def test_the_choice_is_that_among_all_rows_of_some_jobs(job: Job, catalog: Catalog) -> None:
     job = job.model_copy(

@@ -158,6 +158,11 @@ def test_every_file_that_scav_writes_can_be_listed():
     assert parse_manifest(format_manifest(module)) == {name: sha256_of(text) for name, text in module.items()}
 
 
+def test_a_list_that_scav_did_not_write_says_which_name_is_wrong():
+    with pytest.raises(InputError, match=r"^scav\.files\.json: files\.\.\./main\.tf.*: not a list of files .* inside"):
+        parse_manifest('{"schema_version": 1, "files": {"../main.tf": "' + "0" * 64 + '"}}')
+
+
 def test_the_list_does_not_change_when_nothing_does(tmp_path):
     workspace_files.write_workspace(tmp_path, FILES)
     before = tree(tmp_path)

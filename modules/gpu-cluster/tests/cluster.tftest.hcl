@@ -345,9 +345,10 @@ run "settings_reach_the_node_as_data" {
     error_message = "No setting may become shell code."
   }
   assert {
-    condition = jsondecode(base64decode(
-      regex("(?s)<<'SCAV_RUN'\n([A-Za-z0-9+/=]+)\nSCAV_RUN\n", local.start_scripts.gpu)[0]
-    )).command[1] == var.container_command[1]
+    condition = (
+      regex("(?s)<<'SCAV_RUN'\n([A-Za-z0-9+/=]+)\nSCAV_RUN\n", local.start_scripts.gpu)[0] == base64gzip(local.roles.gpu.run) &&
+      jsondecode(local.roles.gpu.run).command[1] == var.container_command[1]
+    )
     error_message = "The node gets the command as it was written."
   }
   assert {

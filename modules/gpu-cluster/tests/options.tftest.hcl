@@ -231,6 +231,88 @@ run "own_key_boundary_and_endpoint" {
   }
 }
 
+run "data_from_everywhere" {
+  command = plan
+
+  variables {
+    data = [
+      { name = "train", uri = "s3://somebody/imagenet/train/", gib = 150 },
+      { name = "all-of_it", uri = "s3://whole-bucket", gib = 10 },
+      { name = "text", uri = "fs-0123456789abcdef0/abcdefgh", gib = 0 },
+      { name = "disk", uri = "snap-0123456789abcdef0", gib = 0 },
+    ]
+    security_group_ids     = ["sg-0123456789abcdef0"]
+    policy_arns            = ["arn:aws:iam::123456789012:policy/read-a-secret"]
+    checkpoint_bucket      = "somebodys-bucket"
+    checkpoint_kms_key_arn = "arn:aws:kms:us-east-1:123456789012:key/0123abcd"
+  }
+
+  assert {
+    condition = join(" ", flatten([
+      for statement in jsondecode(aws_iam_role_policy.node.policy).Statement : statement.Resource if statement.Sid == "ReadData"
+    ])) == "arn:aws:s3:::whole-bucket/* arn:aws:s3:::somebody/imagenet/train/*"
+    error_message = "The nodes read what is named: not what stands beside it, and nothing of a bucket that only begins alike."
+  }
+  assert {
+    condition = join(" ", [
+      for statement in jsondecode(aws_iam_role_policy.node.policy).Statement : join(":", [statement.Sid, statement.Resource[0], statement.Condition.StringLike["s3:prefix"][0]])
+      if startswith(statement.Sid, "ListData")
+    ]) == "ListDataAllOfIt:arn:aws:s3:::whole-bucket:* ListDataTrain:arn:aws:s3:::somebody:imagenet/train/*"
+    error_message = "They list that, too."
+  }
+  assert {
+    condition     = !anytrue([for statement in local.data_statements : anytrue([for action in statement.Action : !contains(["s3:GetObject", "s3:ListBucket"], action)])])
+    error_message = "Data is only read."
+  }
+  assert {
+    condition = (
+      join(" ", compact([for source in local.run.data : source.copy])) == "s3://somebody/imagenet/train s3://whole-bucket" &&
+      join(" ", compact([for source in local.run.data : source.mount])) == "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh" &&
+      join(" ", compact([for source in local.run.data : source.volume])) == "/dev/sdf" &&
+      local.run.environment.SCAV_DATA_DIR == "/data"
+    )
+    error_message = "The nodes know what to copy, mount and look for."
+  }
+  assert {
+    condition = (
+      aws_launch_template.node["g5.12xlarge"].block_device_mappings[1].device_name == "/dev/sdf" &&
+      aws_launch_template.node["g5.12xlarge"].block_device_mappings[1].ebs[0].snapshot_id == "snap-0123456789abcdef0"
+    )
+    error_message = "A snapshot is a volume of every node."
+  }
+  assert {
+    condition     = contains(aws_launch_template.node["g5.12xlarge"].network_interfaces[0].security_groups, "sg-0123456789abcdef0")
+    error_message = "The nodes are members of the file system's group."
+  }
+  assert {
+    condition     = keys(aws_iam_role_policy_attachment.extra)[0] == "arn:aws:iam::123456789012:policy/read-a-secret"
+    error_message = "The role has what else the job needs."
+  }
+  assert {
+    condition     = anytrue([for statement in jsondecode(aws_iam_role_policy.node.policy).Statement : statement.Sid == "UseKey" && statement.Resource[0] == var.checkpoint_kms_key_arn])
+    error_message = "The nodes may use the key of somebody's bucket."
+  }
+  assert {
+    condition     = local.longest_seconds == 14400 + 1800 + 160 * 20 + 3600 + 36000 + 900 && local.run.data_seconds == 3200
+    error_message = "Copying has its time before the run's begins."
+  }
+}
+
+run "the_longest_command_with_data" {
+  command = plan
+
+  variables {
+    # Nothing in it repeats, so that nothing is compressed.
+    container_command = [join("", [for number in range(45) : sha256(tostring(number))])]
+    data              = [for name in ["a", "b", "c"] : { name = name, uri = "s3://bucket/${sha256(name)}/", gib = 1 }]
+  }
+
+  assert {
+    condition     = local.user_data_bytes.gpu <= 16384
+    error_message = "User data has room for the longest command and for data."
+  }
+}
+
 run "a_probe" {
   command = plan
 

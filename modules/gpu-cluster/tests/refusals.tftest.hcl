@@ -118,9 +118,14 @@ run "values_that_are_no_values" {
     checkpoint_tier             = { instance_type = "r6i.4xlarge", node_count = 0 }
     capacity_reservation_id     = "mine"
     interruption_topic_arn      = "topic"
+    security_group_ids          = ["default"]
+    data                        = [{ name = "all", uri = "s3://bucket/*", gib = 1 }]
+    checkpoint_kms_key_arn      = "alias/key"
+    policy_arns                 = ["AdministratorAccess"]
   }
 
   expect_failures = [
+    var.security_group_ids, var.data, var.checkpoint_kms_key_arn, var.policy_arns,
     var.run_id, var.vpc_id, var.subnet_ids, var.ami_id, var.container_image, var.availability_zone_id,
     var.instance_type, var.instance_type_overrides, var.node_count, var.gpus_per_node, var.on_demand_count,
     var.efa_interfaces, var.network_cards, var.root_volume_gib, var.checkpoint_bucket,

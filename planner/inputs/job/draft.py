@@ -45,6 +45,10 @@ constraints:
   nodes: 1..16
   spot: auto                                        # never, auto or always
 """
+_HANDS_OVER = """\
+  # It must train with the plan's batch: by {gpu_batch} and {accumulation_steps} here, by SCAV_GPU_BATCH and
+  # SCAV_ACCUMULATION, or by a callback of scav_probe (docs/measurements.md).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,8 @@ def _lines(
     yield from (f"    {key}: {value.origin}" for key, value in values.items())
     yield f"{_TARGET}\n{_LIMITS}"
     if command:
-        yield f"run:\n  command: {json.dumps(list(command), ensure_ascii=False)}\n"
+        hint = "" if any("{gpu_batch}" in word for word in command) else _HANDS_OVER
+        yield f"run:\n{hint}  command: {json.dumps(list(command), ensure_ascii=False)}\n"
 
 
 def _commented(setting: str, comment: str) -> str:

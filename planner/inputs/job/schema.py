@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from planner.contract import Contract, WithLaterKeys, text_form
+from planner.inputs.job.data import DataSource, copied_bytes, data_fault
 from planner.inputs.job.fields import CountRange, Hours, Range, Usd
 from planner.inputs.job.placeholders import placeholder_fault
 from planner.inputs.job.workload import Workload
@@ -17,6 +19,7 @@ Name = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,38}$", f"{_DASHED} 39 of 
 RunId = Annotated[str, text_form(r"^[a-z0-9][a-z0-9-]{0,7}$", f"{_DASHED} 8 of them (run-2)")]
 VpcId = Annotated[str, text_form(r"^vpc-[0-9a-f]{8,17}$", "the ID of a VPC (vpc-0123456789abcdef0)")]
 SubnetId = Annotated[str, text_form(r"^subnet-[0-9a-f]{8,17}$", "the ID of a subnet (subnet-0123456789abcdef0)")]
+SecurityGroupId = Annotated[str, text_form(r"^sg-[0-9a-f]{8,17}$", "the ID of a security group (sg-0123456789abcdef0)")]
 AmiId = Annotated[str, text_form(r"^ami-[0-9a-f]{8,17}$", "the ID of an AMI (ami-0123456789abcdef0)")]
 Image = Annotated[
     str,
@@ -116,17 +119,22 @@ class Constraints(Contract):
         return self
 
 
-class Network(Contract):
+class Network(WithLaterKeys):
     """Where the nodes live; scav never creates a network. Left out: the default VPC, with public addresses."""
+
+    later_keys: ClassVar[frozenset[str]] = frozenset({"security_groups"})
 
     vpc: VpcId | None = None
     subnets: tuple[SubnetId, ...] = Field(default=(), max_length=100, description="one in each zone that may be used")
+    security_groups: tuple[SecurityGroupId, ...] = Field(
+        default=(), max_length=4, description="beside the run's own, for what lets in only their members (FSx)"
+    )
 
 
 class Run(WithLaterKeys):
     """What the nodes execute; what is left out is AWS's own (its deep learning AMI and container)."""
 
-    later_keys: ClassVar[frozenset[str]] = frozenset({"source"})
+    later_keys: ClassVar[frozenset[str]] = frozenset({"source", "data"})
 
     id: RunId = Field(default="1", description="a finished run stays finished; another id starts a new one")
     image: Image | None = Field(
@@ -139,12 +147,35 @@ class Run(WithLaterKeys):
         "start the command in them, after pip has installed what requirements.txt names",
     )
     command: tuple[Text, ...] = Field(default=(), max_length=1000, description=_COMMAND)
+    data: tuple[DataSource, ...] = Field(
+        default=(), max_length=10, description="what the job reads, in folders of SCAV_DATA_DIR"
+    )
     checkpoint_bucket: Bucket | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"
     )
     budget_emails: tuple[Email, ...] = Field(
         default=(), max_length=10, description="who is told when the run's spending nears its maximum"
     )
+
+    @property
+    def copied_bytes(self) -> float:
+        """Of data that every node copies before it starts."""
+        return copied_bytes(self.data)
+
+    @property
+    def data_values(self) -> list[dict[str, object]]:
+        """As Terraform is told."""
+        return [
+            {"name": source.name, "uri": source.uri, "gib": math.ceil((source.size or 0.0) / 2**30)}
+            for source in self.data
+        ]
+
+    @field_validator("data")
+    @classmethod
+    def _data_can_be_had(cls, data: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
+        if fault := data_fault(data):
+            raise ValueError(fault)
+        return data
 
     @field_validator("command")
     @classmethod
@@ -190,6 +221,15 @@ class Job(Contract):
     def _run_id_fits(self) -> Self:
         if len(self.run_id) > _LONGEST_RUN_ID:
             raise ValueError(f"name and run.id together are longer than {_LONGEST_RUN_ID - 1} characters")
+        return self
+
+    @model_validator(mode="after")
+    def _lustre_lets_nodes_in(self) -> Self:
+        if any(source.kind == "lustre" for source in self.run.data) and not self.network.security_groups:
+            raise ValueError(
+                "run.data has FSx for Lustre, which lets in members of a security group only: name it in "
+                "network.security_groups"
+            )
         return self
 
     @model_validator(mode="after")

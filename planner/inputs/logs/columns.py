@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import InputError
-from planner.inputs.logs.logged_run import WARM_UP_STEPS, LoggedRun, Point, StepTime, step_time, summarized
+from planner.inputs.logs.logged_run import WARM_UP_STEPS, LoggedRun, LoggedStep, StepTime, step_time, summarized
 from planner.inputs.logs.progress import LoggedProgress, progress_of
 
 Record = Mapping[str, Any]
@@ -81,7 +81,7 @@ def logged_progress(records: Sequence[Record], *, columns: Columns, file: str) -
         if (at := _number(record.get(step))) is None:
             continue
         if time is not None and (seconds := _time(record.get(time))) is not None:
-            points.append(Point(at, seconds))
+            points.append(LoggedStep(at, seconds))
         values += [
             (name, at, number)
             for name, value in record.items()
@@ -146,7 +146,7 @@ def _step_time(records: Sequence[Record], columns: Mapping[str, str], file: str)
         hint = others if lacking == "time" else ""
         raise InputError(f"no column says the {lacking} of its rows: {advice}{hint}", file=file)
     pairs = [(_number(record.get(columns["step"])), _time(record.get(columns["time"]))) for record in records]
-    points = [Point(step, seconds) for step, seconds in pairs if step is not None and seconds is not None]
+    points = [LoggedStep(step, seconds) for step, seconds in pairs if step is not None and seconds is not None]
     if not points:
         raise InputError(f"no row has both {columns['step']} and {columns['time']}", file=file)
     return step_time(points, file=file)

@@ -11,8 +11,7 @@ from planner.errors import InputError
 from planner.inputs.catalog.selection import named_instance_type
 from planner.inputs.catalog.tables import Catalog, Precision
 from planner.inputs.logs.logged_run import LoggedRun
-from planner.inputs.measurements import ImportedFrom, Measurement
-from planner.inputs.runs import LOCAL
+from planner.inputs.measurements import LOCAL, ImportedFrom, Measurement
 
 _MOST_NODES = 1024  # as in a job file
 _SAME_COUNT = 0.02  # samples and steps per second are rounded where they were logged

@@ -21,7 +21,7 @@ LEAST_INTERVALS = 3
 _COARSE = 20.0  # seconds of an interval that a clock of whole seconds still tells within 5 %
 
 
-class Point(NamedTuple):
+class LoggedStep(NamedTuple):
     """Something was logged at this optimizer step, at this time; from which moment on does not matter."""
 
     step: float
@@ -55,7 +55,7 @@ class _Interval(NamedTuple):
     seconds_per_step: float
 
 
-def step_time(points: Sequence[Point], *, file: str) -> StepTime:
+def step_time(points: Sequence[LoggedStep], *, file: str) -> StepTime:
     found = _intervals(points)
     if not found:
         raise InputError("its times or its steps do not grow: no step time follows from it", file=file)
@@ -81,7 +81,7 @@ def summarized(seconds_per_step: Sequence[float]) -> StepTime:
     return StepTime(middle, p90, spread / middle, len(ordered))
 
 
-def _intervals(points: Sequence[Point]) -> list[_Interval]:
+def _intervals(points: Sequence[LoggedStep]) -> list[_Interval]:
     """From the last that was logged at one step to the first at the next; none where a resumed run went back."""
     first: dict[float, float] = {}
     last: dict[float, float] = {}

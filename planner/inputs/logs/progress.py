@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.inputs.logs.logged_run import Point
+from planner.inputs.logs.logged_run import LoggedStep
 
 # A column of any of these names, in any folder of names; what the tools of PyTorch's users call it.
 _MEMORY_BYTES = ("peak_memory_bytes", "max_memory_allocated", "max_memory_allocated_bytes")
@@ -27,7 +27,7 @@ class LoggedProgress:
 
 
 def progress_of(
-    steps: Sequence[float], points: Sequence[Point], values: Sequence[tuple[str, float, float]], *, file: str
+    steps: Sequence[float], points: Sequence[LoggedStep], values: Sequence[tuple[str, float, float]], *, file: str
 ) -> LoggedProgress:
     if not steps or max(steps) <= 0:
         raise InputError("no row says which step it is of", file=file)
@@ -45,7 +45,7 @@ def progress_of(
     )
 
 
-def _elapsed(points: Sequence[Point]) -> float | None:
+def _elapsed(points: Sequence[LoggedStep]) -> float | None:
     """From the first step on. Where the clock is not the run's, those before the first log point took as the others."""
     if not points:
         return None

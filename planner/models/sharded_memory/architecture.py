@@ -30,7 +30,7 @@ SCORE_BACKWARD_BYTES = 8  # the softmax in fp32 and its gradient, of the block t
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ParameterCounts:
     """Of one block, and of the ends."""
 
     block: int
@@ -43,9 +43,9 @@ class Parameters:
         return layers * self.block + first * self.embedding + last * head
 
 
-def parameters(shape: TransformerShape) -> Parameters:
+def parameters(shape: TransformerShape) -> ParameterCounts:
     counted = shape.counted
-    return Parameters(counted.block_parameters, counted.embedding_parameters, counted.head_parameters)
+    return ParameterCounts(counted.block_parameters, counted.embedding_parameters, counted.head_parameters)
 
 
 def model_parameters(shape: TransformerShape) -> int:

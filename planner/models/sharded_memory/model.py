@@ -39,7 +39,7 @@ from planner.models.strategies import Strategies
 ABSURD_FACTOR = 10.0  # a peak so far off the formula is of another model, or in another unit
 
 
-class _Known(NamedTuple):
+class _KnownStrategy(NamedTuple):
     """A strategy that ran, or was too large, at so many bytes by formula on a GPU of so much memory."""
 
     strategy: ParallelStrategy
@@ -54,8 +54,8 @@ class ShardedMemoryModel:
         self.workload, self.shape, self.catalog, self.confidence = workload, shape, catalog, confidence
         self.job = job_strategy(workload)
         self.calibration_: Calibration = SHIPPED
-        self.ran_: tuple[_Known, ...] = ()
-        self.too_large_: tuple[_Known, ...] = ()
+        self.ran_: tuple[_KnownStrategy, ...] = ()
+        self.too_large_: tuple[_KnownStrategy, ...] = ()
         self.warnings_: tuple[str, ...] = ()
         self._last: tuple[Configurations, Floats] | None = None
 
@@ -127,9 +127,9 @@ class ShardedMemoryModel:
             **strategies.one(0).model_dump(),
         )
 
-    def _known(self, row: Measurement, gpu_batch: int) -> _Known:
+    def _known(self, row: Measurement, gpu_batch: int) -> _KnownStrategy:
         memory_gib = self.catalog.gpu_of(self.catalog.instance_type_by_name[row.instance_type]).memory_gib
-        return _Known(row.strategy or ParallelStrategy(), self._formula_bytes_of(row, gpu_batch), memory_gib)
+        return _KnownStrategy(row.strategy or ParallelStrategy(), self._formula_bytes_of(row, gpu_batch), memory_gib)
 
     def _formula_bytes_of(self, row: Measurement, gpu_batch: int) -> float:
         strategies = Strategies.repeated(row.strategy or ParallelStrategy())

@@ -9,10 +9,10 @@ import numpy as np
 
 from planner.columns import Floats, Ints
 from planner.models.sharded_step_time.forest import ResidualForest, fit_forest
-from planner.models.sharded_step_time.form import seconds, slope_table
+from planner.models.sharded_step_time.formula import seconds, slope_table
 from planner.models.sharded_step_time.layout import Hardware, Layout
-from planner.models.sharded_step_time.posterior import Posterior, StepRows, fit_posterior, merged_rows, predicted
-from planner.models.sharded_step_time.prior import Prior
+from planner.models.sharded_step_time.posterior import ShardedPosterior, StepRows, fit_posterior, merged_rows, predicted
+from planner.models.sharded_step_time.prior import ShardedPrior
 
 # Variance of log seconds that every doubling beyond the rows adds: new kernels and machines join with each of them.
 DOUBT_PER_DOUBLING = 0.08**2
@@ -42,7 +42,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class FittedSteps:
-    posterior: Posterior
+    posterior: ShardedPosterior
     forest: ResidualForest | None = None
     reach: Reach | None = None  # None where the prior alone speaks, whose spread is that between machines
 
@@ -88,7 +88,7 @@ class FittedSteps:
         return np.asarray(np.minimum(work / (more * at.again.value + at.once.value), 1.0))
 
 
-def fit_steps(rows: StepRows, prior: Prior) -> FittedSteps:
+def fit_steps(rows: StepRows, prior: ShardedPrior) -> FittedSteps:
     rows = merged_rows(rows)
     posterior = fit_posterior(rows, prior)
     at = predicted(posterior.theta, rows.layout, rows.hardware)

@@ -18,12 +18,18 @@ from planner.inputs import Catalog, InstanceType, Measurement, Training, Workloa
 from planner.models.configurations import Configurations
 from planner.models.sharded_step_time.distinct import distinct_rows
 from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
-from planner.models.sharded_step_time.form import seconds
+from planner.models.sharded_step_time.formula import seconds
 from planner.models.sharded_step_time.job_layout import Placed, Trained, hardware_of, layout_of
 from planner.models.sharded_step_time.layout import Hardware, Layout
 from planner.models.sharded_step_time.measured import Probed, measured_placements
-from planner.models.sharded_step_time.posterior import Posterior, StepRows, fit_posterior, joined_rows, without_rows
-from planner.models.sharded_step_time.prior import POOLED, Prior, lent
+from planner.models.sharded_step_time.posterior import (
+    ShardedPosterior,
+    StepRows,
+    fit_posterior,
+    joined_rows,
+    without_rows,
+)
+from planner.models.sharded_step_time.prior import POOLED, ShardedPrior, lent
 from planner.models.step_time.screening import screen
 from planner.models.step_time.trust import trust
 from planner.models.strategies import Strategies
@@ -161,12 +167,12 @@ def _unprobed(groups: Sequence[StepRows]) -> FittedSteps:
     return FittedSteps(replace(posterior, covariance=posterior.covariance + between))
 
 
-def _lent(rows: Mapping[str, StepRows], name: str) -> Prior:
+def _lent(rows: Mapping[str, StepRows], name: str) -> ShardedPrior:
     """What the other types of the job say of this one."""
     others = [each for other, each in rows.items() if other != name]
     if not others:
         return POOLED
-    known: Posterior = fit_posterior(joined_rows(others), POOLED)
+    known: ShardedPosterior = fit_posterior(joined_rows(others), POOLED)
     return lent(known.theta, np.sqrt(np.diag(known.covariance)), POOLED, known.noise_sd)
 
 

@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 
 from planner.columns import Flags, Floats, Ints
-from planner.models.sharded_step_time.form import seconds, slope_table
+from planner.models.sharded_step_time.formula import seconds, slope_table
 from planner.models.sharded_step_time.layout import Hardware, Layout
-from planner.models.sharded_step_time.prior import Prior
+from planner.models.sharded_step_time.prior import ShardedPrior
 from planner.models.step_time.rows import spread_indices
 
 MOST_WEIGHT = 60.0  # rows that a fit counts as
@@ -82,7 +82,7 @@ def _joined(groups: Sequence[_Columns], sizes: Sequence[int]) -> _Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Posterior:
+class ShardedPosterior:
     """Normal around `theta`; `noise_sd` is what the form misses of single rows."""
 
     theta: Floats
@@ -99,11 +99,11 @@ class Predicted:
     once_share: Floats
 
 
-def without_rows(prior: Prior) -> Posterior:
-    return Posterior(prior.mean, np.diag(prior.sd**2), prior.noise_sd)
+def without_rows(prior: ShardedPrior) -> ShardedPosterior:
+    return ShardedPosterior(prior.mean, np.diag(prior.sd**2), prior.noise_sd)
 
 
-def fit_posterior(rows: StepRows, prior: Prior) -> Posterior:
+def fit_posterior(rows: StepRows, prior: ShardedPrior) -> ShardedPosterior:
     """Alternates between the parameters and how much the form misses."""
     from scipy.optimize import least_squares
 
@@ -120,7 +120,7 @@ def fit_posterior(rows: StepRows, prior: Prior) -> Posterior:
         noise = _noise(error, weight, prior)
         scale = noise / np.sqrt(weight)
     curvature = _jacobian(theta, rows, prior, scale)
-    return Posterior(theta, np.asarray(np.linalg.inv(curvature.T @ curvature), dtype=np.float64), noise)
+    return ShardedPosterior(theta, np.asarray(np.linalg.inv(curvature.T @ curvature), dtype=np.float64), noise)
 
 
 def _thinned(rows: StepRows) -> StepRows:
@@ -128,19 +128,19 @@ def _thinned(rows: StepRows) -> StepRows:
     return rows if len(rows) <= MOST_ROWS else rows.at(spread_indices(len(rows), MOST_ROWS, SEED))
 
 
-def _noise(error: Floats, weight: Floats, prior: Prior) -> float:
+def _noise(error: Floats, weight: Floats, prior: ShardedPrior) -> float:
     """Between the prior's and what is left of the errors, each counted as no more than an outlier."""
     limit = 3.0 * float(np.median(np.abs(error))) + _LEAST_SD
     square = weight @ np.minimum(np.abs(error), limit) ** 2
     return float(np.sqrt((_NOISE_BELIEF * prior.noise_sd**2 + square) / (_NOISE_BELIEF + weight.sum())))
 
 
-def _residuals(theta: Floats, rows: StepRows, prior: Prior, scale: Floats) -> Floats:
+def _residuals(theta: Floats, rows: StepRows, prior: ShardedPrior, scale: Floats) -> Floats:
     error = log_step_of(theta, rows.layout, rows.hardware) - rows.log_step
     return np.concatenate((_tamed(error / scale), (theta - prior.mean) / prior.sd))
 
 
-def _jacobian(theta: Floats, rows: StepRows, prior: Prior, scale: Floats) -> Floats:
+def _jacobian(theta: Floats, rows: StepRows, prior: ShardedPrior, scale: Floats) -> Floats:
     at = predicted(theta, rows.layout, rows.hardware)
     error = (at.log_step - rows.log_step) / scale
     return np.concatenate((at.slope * (_taming(error) / scale)[:, None], np.diag(1.0 / prior.sd)))

@@ -11,11 +11,11 @@ from typing import Self
 import numpy as np
 
 from planner.columns import Floats
-from planner.models.sharded_step_time.form import NAMES, to_theta
+from planner.models.sharded_step_time.formula import NAMES, to_theta
 
 
 @dataclass(frozen=True, slots=True)
-class Prior:
+class ShardedPrior:
     """Normal in the form's own coordinates: logistic or logarithmic; `noise_sd` is what it misses of single rows."""
 
     mean: Floats
@@ -29,7 +29,7 @@ class Prior:
         return cls(to_theta(np.array(mean)), np.array(sd), noise_sd)
 
 
-POOLED = Prior.of(
+POOLED = ShardedPrior.of(
     noise_sd=0.092,
     gemm=(0.78, 0.59),
     elementwise=(2.6, 0.68),
@@ -49,7 +49,7 @@ POOLED = Prior.of(
 TYPE_SHARE = 0.5
 
 
-def lent(posterior_mean: Floats, posterior_sd: Floats, prior: Prior, noise_sd: float) -> Prior:
+def lent(posterior_mean: Floats, posterior_sd: Floats, prior: ShardedPrior, noise_sd: float) -> ShardedPrior:
     """What some instance types of a job say of another: their parameters, less sure by what differs between types."""
     sd = np.sqrt(posterior_sd**2 + TYPE_SHARE * prior.sd**2)
-    return Prior(posterior_mean, np.minimum(sd, prior.sd), noise_sd)
+    return ShardedPrior(posterior_mean, np.minimum(sd, prior.sd), noise_sd)

@@ -11,6 +11,7 @@ from planner.outside.runners.local import LocalRunner, Script
 from planner.outside.runners.machine_lock import only_probe_here
 from planner.outside.runners.noise_state import NoiseState, noise_state
 from planner.outside.runners.shared_with_probes import hold_batch
+from planner.outside.runners.stretch import SeenStretch, StretchRunner
 
 __all__ = [
     "PROBES_FOLDER",
@@ -22,6 +23,8 @@ __all__ = [
     "NoCapacity",
     "NoiseState",
     "Script",
+    "SeenStretch",
+    "StretchRunner",
     "hold_batch",
     "inspect_script",
     "leftovers",

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from planner.contract import first_fault
 from planner.errors import InputError, ScavError, ScriptFailed
 from planner.inputs import InspectedScript, filled_command
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.local import Script, run_to_its_end, tail_of
+from planner.outside.runners.local import Script, run_to_its_end, script_failed, tail_of
 from planner.outside.runners.shared_with_probes import hold_batch
 
 _PATIENCE = 2.0  # the script is ended from inside when time is over; a micro-step that takes ages, from outside
@@ -92,11 +93,12 @@ def _found(output: Path, code: int | None, log: Path, longest_seconds: float) ->
         late = f"inspecting: not finished after {_PATIENCE * longest_seconds:.0f} s; raise --max-duration"
         raise ScriptFailed(f"{late}, or inspect with a smaller batch", said=tail_of(log))
     if not output.exists():
-        raise ScriptFailed(f"inspecting: the script failed with exit code {code}", said=tail_of(log))
+        raise script_failed("inspecting", code, log)
     record = json.loads(output.read_text(encoding="utf-8"))
     if record["outcome"] != "inspected":
         raise ScriptFailed(f"inspecting: {record['reason']}", said=tail_of(log))
     try:
         return InspectedScript.model_validate(record["report"])
     except ValidationError as error:
-        raise ScavError(f"inspecting: the report of the script cannot be: {error.errors()[0]['msg']}") from None
+        fault = first_fault(error, InspectedScript)
+        raise ScavError(f"inspecting: the report of the script cannot be: {fault.key}: {fault.message}") from None

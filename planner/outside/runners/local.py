@@ -6,13 +6,15 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,18 @@ from planner.outside.runners.shared_with_probes import Settings, Strategy, hold_
 from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
+_POLL_SECONDS = 1.0
+_MEANINGS = (
+    (
+        re.compile(r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"),
+        ": it wants a GPU, and this machine has none; let it ask torch.cuda.is_available()",
+    ),
+    (
+        re.compile(r"attempted relative import with no known parent package"),
+        ": a script is no part of a package; name a file that imports it and calls it",
+    ),
+)
+_LAUNCHER = re.compile(r"python[0-9.]*|torchrun|accelerate|deepspeed|mpirun|srun|uv|poetry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +59,7 @@ class Script:
             raise InputError(fault)
         found = shutil.which(self.command[0]) if self.writes_steps else None
         if found is None and not (self.folder / self.command[0]).is_file():
-            raise InputError("no such script", file=str(self.folder / self.command[0]))
+            raise InputError(_no_script(self.command[0]), file=str(self.folder / self.command[0]))
         return self
 
     def arguments(self, probe: Probe, reference_batch: int) -> list[str]:
@@ -58,6 +72,15 @@ class Script:
             lr_scale=probe.global_batch / reference_batch,
             strategy=probe.strategy,
         )
+
+
+def _no_script(word: str) -> str:
+    """What to write instead of a line that works in a shell."""
+    if word == "-m":
+        return "no such script; of a module make one: a file with `from package.train import main` and `main()`"
+    if _LAUNCHER.fullmatch(word):
+        return f"no such script; scav starts scripts itself, so leave out {word} and its options: -- train.py --lr 0.1"
+    return "no such script"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +100,8 @@ class LocalRunner:
         """Of no image."""
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
-        if not self.script.writes_steps and importlib.util.find_spec("torch") is None:
-            raise ScavError(
-                "probing needs PyTorch here: pip install 'scav-planner[probe]', or probe with --on container"
-            )
+        if not self.script.writes_steps:
+            refuse_without_torch()
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder:
             output = Path(folder) / "probe.json"
             environment = {
@@ -117,9 +138,18 @@ class LocalRunner:
     def _launcher(self, probe: Probe) -> list[str]:
         if self.script.writes_steps:
             return [sys.executable, "-m", "probes.follow"]
-        # After `--`, or torchrun would take a script's --log for an abbreviation of its own --log-dir.
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        return [*torchrun, f"--nproc-per-node={probe.gpus_per_node}", "-m", "--", "probes.run"]
+        return torchrun(probe.gpus_per_node)
+
+
+def torchrun(workers: int) -> list[str]:
+    """After `--`, or torchrun would take a script's --log for an abbreviation of its own --log-dir."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*launcher, f"--nproc-per-node={workers}", "-m", "--", "probes.run"]
+
+
+def refuse_without_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise ScavError("probing needs PyTorch here: pip install 'scav-planner[probe]', or probe with --on container")
 
 
 def probe_environment(
@@ -132,6 +162,7 @@ def probe_environment(
     measure_noise: bool,
     script: Script,
     noise_state: NoiseState | None = None,
+    stretch: str = "",
 ) -> dict[str, str]:
     """The same wherever processes are probed; each has one thread, or they would steal each other's time."""
     settings = Settings(
@@ -148,6 +179,7 @@ def probe_environment(
         noise_state_is_given=noise_state is not None and noise_state.is_given,
         strategy=Strategy(**probe.strategy.model_dump()) if probe.strategy else None,
         strategy_is_in_command=holds_strategy(script.command),
+        stretch=stretch,
     )
     workers = probe.nodes * probe.gpus_per_node
     return {**settings.to_environment(workers=workers, reference_batch=reference_batch), "OMP_NUM_THREADS": "1"}
@@ -159,7 +191,7 @@ def measurement_of(probe: Probe, output: Path, code: int | None, log: Path, time
         late = f"{_shown(probe)}: not finished after {timeout_seconds:.0f} s; raise --max-duration"
         raise ScriptFailed(late, said=tail_of(log))
     if not output.exists():
-        raise ScriptFailed(f"{_shown(probe)}: the script failed with exit code {code}", said=tail_of(log))
+        raise script_failed(_shown(probe), code, log)
     record: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
     outcome = record.pop("outcome")
     if outcome == "out_of_memory":
@@ -181,10 +213,12 @@ def run_to_its_end(
     timeout_seconds: float,
     interrupts: Interrupts,
     mark: str,
+    is_enough: Callable[[], bool] = lambda: False,
+    grace_seconds: float = _GRACE_SECONDS,
 ) -> int | None:
-    """The exit code, or None when time ran out. Whatever happens, no process is left behind.
+    """The exit code, or None when time ran out, or it was enough. Whatever happens, no process is left behind.
 
-    All that is started bears the mark, by which it is found again.
+    All that is started bears the mark, by which it is found again. What is asked to end has the grace to save.
     """
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -193,18 +227,24 @@ def run_to_its_end(
         )  # fmt: skip
         try:
             with interrupts.heard():
-                return process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            return None
+                return _wait(process, timeout_seconds, is_enough)
         finally:
-            _end(process, mark)
+            _end(process, mark, grace_seconds)
 
 
-def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+def _wait(process: subprocess.Popen[bytes], timeout_seconds: float, is_enough: Callable[[], bool]) -> int | None:
+    deadline = time.monotonic() + timeout_seconds
+    while (left := deadline - time.monotonic()) > 0 and not is_enough():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(left, _POLL_SECONDS))
+    return process.poll()
+
+
+def _end(process: subprocess.Popen[bytes], mark: str, grace_seconds: float) -> None:
     if process.poll() is None:
         _signal_group(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
+            process.wait(grace_seconds)
     _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
     kill_marked(mark)
     process.wait()
@@ -218,6 +258,13 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 def _shown(probe: Probe) -> str:
     spread = f" with {strategy_text(probe.strategy)}" if probe.strategy else ""
     return f"probe of {probe.nodes} x {probe.gpus_per_node} workers at local batch {probe.gpu_batch}{spread}"
+
+
+def script_failed(what: str, code: int, log: Path) -> ScriptFailed:
+    """With its last words, and what these mean where they do not say so to everybody."""
+    said = tail_of(log)
+    meaning = next((meaning for words, meaning in _MEANINGS if words.search(said)), "")
+    return ScriptFailed(f"{what}: the script failed with exit code {code}{meaning}", said=said)
 
 
 def tail_of(log: Path) -> str:

@@ -32,7 +32,7 @@ class Compared(Contract):
     held: bool | None = Field(description="whether it is in the 90 % interval; null before the target is reached")
 
 
-class Outlook(Contract):
+class TotalForecast(Contract):
     """The end of a run, seen from now; null where it is not reached."""
 
     p05: NonNegativeFloat
@@ -51,9 +51,9 @@ class LossForecast(Contract):
 class Ahead(Contract):
     """What a running job will have taken."""
 
-    samples: Outlook
-    hours: Outlook | None
-    usd: Outlook | None
+    samples: TotalForecast
+    hours: TotalForecast | None
+    usd: TotalForecast | None
     samples_factor: PositiveFloat | None = Field(description="of the p50 over the planned one")
     left_interval: bool = Field(description="the likely samples are outside of what was planned")
 
@@ -146,19 +146,21 @@ def _loss(run: ObservedRun, target: MetricTarget | None) -> LossForecast | None:
     return LossForecast(target=target.text, latest=sign * float(run.curve.loss[-1]), reached_at_samples=reached)
 
 
-def _samples_to_come(plan: Plan, run: ObservedRun, target: MetricTarget | None) -> tuple[Outlook, dict[str, float]]:
+def _samples_to_come(
+    plan: Plan, run: ObservedRun, target: MetricTarget | None
+) -> tuple[TotalForecast, dict[str, float]]:
     """Of the whole run, with the chances of getting there where a curve tells them."""
     planned = plan.estimate.samples
     if target is None or run.curve is None or len(run.curve.loss) < LEAST_POINTS:
         low, middle, high = (max(value, run.samples) for value in (planned.p05, planned.p50, planned.p95))
-        return Outlook(p05=low, p50=middle, p95=high), {}
+        return TotalForecast(p05=low, p50=middle, p95=high), {}
     quantiles = Quantiles(planned.p05, planned.p50, planned.p95)
     found = forecast_curve(run.curve, target.value if target.falls else -target.value, quantiles)
     chances = {"reached_probability": found.reached_probability, "alone_probability": found.alone_probability}
-    return Outlook(p05=found.p05, p50=found.p50, p95=found.p95), {k: min(c, 1.0) for k, c in chances.items()}
+    return TotalForecast(p05=found.p05, p50=found.p50, p95=found.p95), {k: min(c, 1.0) for k, c in chances.items()}
 
 
-def _ahead(plan: Plan, run: ObservedRun, usd: float | None, samples: Outlook) -> Ahead:
+def _ahead(plan: Plan, run: ObservedRun, usd: float | None, samples: TotalForecast) -> Ahead:
     planned, so_far = plan.estimate.samples, run.hours
     hours = cost = None
     if so_far is not None:
@@ -175,11 +177,11 @@ def _ahead(plan: Plan, run: ObservedRun, usd: float | None, samples: Outlook) ->
     )
 
 
-def _each(outlook: Outlook, value_of: Callable[[float], float]) -> Outlook:
-    return Outlook(
-        p05=value_of(outlook.p05),
-        p50=None if outlook.p50 is None else value_of(outlook.p50),
-        p95=None if outlook.p95 is None else value_of(outlook.p95),
+def _each(total: TotalForecast, value_of: Callable[[float], float]) -> TotalForecast:
+    return TotalForecast(
+        p05=value_of(total.p05),
+        p50=None if total.p50 is None else value_of(total.p50),
+        p95=None if total.p95 is None else value_of(total.p95),
     )
 
 

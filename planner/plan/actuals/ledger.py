@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -13,6 +14,9 @@ from planner.errors import InputError
 from planner.inputs import is_json
 from planner.plan.actuals.comparison import Actuals, Compared, Coverage, Name
 from planner.plan.schema import Plan
+
+_ID_LENGTH = 8
+_ABSURD_FACTOR = 30.0
 
 
 class Outcome(Contract):
@@ -28,6 +32,11 @@ class Outcome(Contract):
     global_batch: int
     source_sha256: str
     compared: tuple[Compared, ...]
+
+    @property
+    def id(self) -> str:
+        """Of this run and no other, for a person to type."""
+        return hashlib.sha256(f"{self.run_id} {self.source_sha256}".encode()).hexdigest()[:_ID_LENGTH]
 
 
 def outcome(plan: Plan, actuals: Actuals, *, source_sha256: str, date: datetime.date) -> Outcome:
@@ -47,6 +56,33 @@ def outcome(plan: Plan, actuals: Actuals, *, source_sha256: str, date: datetime.
 def is_known(new: Outcome, outcomes: Sequence[Outcome]) -> bool:
     """The same log of the same plan, held against it before."""
     return any((old.run_id, old.source_sha256) == (new.run_id, new.source_sha256) for old in outcomes)
+
+
+def merged(known: Sequence[Outcome], more: Sequence[Outcome]) -> list[Outcome]:
+    """The known ones first, then each other run once, oldest first."""
+    whole = [*known]
+    for job in sorted(more, key=lambda job: (job.date, job.job, job.id)):
+        if not is_known(job, whole):
+            whole.append(job)
+    return whole
+
+
+def ended_before(outcomes: Sequence[Outcome], day: datetime.date) -> list[Outcome]:
+    return [job for job in outcomes if job.date < day]
+
+
+def oddities(job: Outcome) -> list[str]:
+    """Figures that no error of a plan explains, in words; other units do."""
+    found = []
+    for row in job.compared:
+        factor = row.actual / row.predicted.p50 if row.predicted.p50 > 0 else 1.0
+        if factor <= 0 or max(factor, 1 / factor) < _ABSURD_FACTOR:
+            continue
+        unit = ", as milliseconds for seconds would be" if row.name == "step_seconds" and 300 < factor < 3000 else ""
+        found.append(
+            f"{row.name} is {factor:.3g} times what was planned{unit}: check it, or scav history prune {job.id}"
+        )
+    return found
 
 
 def parse_outcomes(text: str, *, file: str) -> list[Outcome]:

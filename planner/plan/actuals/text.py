@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.plan.actuals.comparison import Actuals, Ahead, Compared, Coverage, LossForecast, Name, Outlook
+from planner.plan.actuals.comparison import Actuals, Ahead, Compared, Coverage, LossForecast, Name, TotalForecast
 from planner.plan.review.escaping import escaped
 from planner.plan.review.forecast_text import seconds_text
 from planner.plan.review.lines import entry, table
 from planner.plan.schema import Plan
 from planner.units import counted, format_count, format_hours, format_percent, format_probability, format_usd
 
-_NAMES: dict[Name, str] = {
-    "hours": "hours",
-    "usd": "dollars",
-    "samples": "samples",
-    "step_seconds": "step",
-    "memory_gib": "memory",
-}
-_SHOWN: dict[Name, Callable[[float], str]] = {
-    "hours": format_hours,
-    "usd": format_usd,
-    "samples": format_count,
-    "step_seconds": seconds_text,
-    "memory_gib": lambda gib: f"{gib:,.1f} GiB",
+# What each is called, and how its numbers are written.
+FIGURES: dict[Name, tuple[str, Callable[[float], str]]] = {
+    "hours": ("hours", format_hours),
+    "usd": ("dollars", format_usd),
+    "samples": ("samples", format_count),
+    "step_seconds": ("step", seconds_text),
+    "memory_gib": ("memory", lambda gib: f"{gib:,.1f} GiB"),
 }
 _HEADING = ("", "planned (p50)", "90 % interval", "actual", "")
 
@@ -33,6 +27,11 @@ def actuals_text(plan: Plan, found: Actuals) -> str:
     lines += table([_HEADING, *(_row(row) for row in found.compared)], "<>>><")
     lines += ["", *(entry(label, text) for label, text in _sentences(plan, found))]
     return "\n".join(lines) + "\n"
+
+
+def outlook_text(plan: Plan, found: Actuals) -> str:
+    """Of a running job, below what it is doing."""
+    return "".join(entry(label, text) + "\n" for label, text in _sentences(plan, found))
 
 
 def actuals_markdown(plan: Plan, found: Actuals) -> str:
@@ -50,10 +49,10 @@ def _state(found: Actuals) -> str:
 
 
 def _row(row: Compared) -> tuple[str, str, str, str, str]:
-    shown = _SHOWN[row.name]
+    name, shown = FIGURES[row.name]
     held = {None: "not there", True: "held", False: "outside"}[row.held]
     between = f"{shown(row.predicted.p05)} to {shown(row.predicted.p95)}"
-    return _NAMES[row.name], shown(row.predicted.p50), between, shown(row.actual), held
+    return name, shown(row.predicted.p50), between, shown(row.actual), held
 
 
 def _sentences(plan: Plan, found: Actuals) -> list[tuple[str, str]]:
@@ -85,19 +84,19 @@ def _forecast(plan: Plan, found: Actuals, ahead: Ahead) -> str:
     else:
         start = f"at {format_percent(found.share)} of the run: {ahead.samples_factor:.2g} times the planned samples"
     parts = [start, f"samples {_between(ahead.samples, format_count)}"]
-    for name, outlook, planned in (
+    for name, total, planned in (
         ("p95 hours", ahead.hours, plan.estimate.hours.p95),
         ("p95", ahead.usd, plan.estimate.usd.p95),
     ):
-        if outlook is not None:
+        if total is not None:
             shown = format_usd if name == "p95" else format_hours
-            parts.append(f"{name} {shown(planned)} -> {_end(outlook.p95, shown)}")
+            parts.append(f"{name} {shown(planned)} -> {_end(total.p95, shown)}")
     left = "; outside of the plan's interval" if ahead.left_interval else ""
     return ", ".join(parts) + left
 
 
-def _between(outlook: Outlook, shown: Callable[[float], str]) -> str:
-    return f"{shown(outlook.p05)} to {_end(outlook.p95, shown)}"
+def _between(total: TotalForecast, shown: Callable[[float], str]) -> str:
+    return f"{shown(total.p05)} to {_end(total.p95, shown)}"
 
 
 def _end(value: float | None, shown: Callable[[float], str]) -> str:
@@ -105,5 +104,5 @@ def _end(value: float | None, shown: Callable[[float], str]) -> str:
 
 
 def coverage_text(found: Coverage) -> str:
-    each = ", ".join(f"{_NAMES[name]} {held} of {count}" for name, (held, count) in found.by_figure.items())
+    each = ", ".join(f"{FIGURES[name][0]} {held} of {count}" for name, (held, count) in found.by_figure.items())
     return f"90 % intervals held in {found.held} of {found.figures} over {counted(found.jobs, 'finished job')}: {each}"

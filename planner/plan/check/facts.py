@@ -129,7 +129,11 @@ def _template_facts(expected: Json, resources: Resources) -> Iterator[Fact]:
     for change in templates:
         name, after = change.get("index"), change["change"]["after"]
         yield f"type of template {name}", name, after.get("instance_type", UNKNOWN)
-        yield f"volumes of {name}", [f"gp3 {expected['root_volume_gib']} GiB"], list(_volumes(after))
+        volumes = [
+            f"gp3 {expected['root_volume_gib']} GiB",
+            *(f"gp3 of {snapshot}" for snapshot in _snapshots(expected)),
+        ]
+        yield f"volumes of {name}", volumes, list(_volumes(after))
         if "ami_id" in expected:
             yield f"machine image of {name}", expected["ami_id"], after.get("image_id", UNKNOWN)
 
@@ -165,28 +169,38 @@ def _strategy_in(node: Json) -> Any:
 
 
 def _settings_in(user_data: object) -> Json | None:
-    """The run's settings in a launch template's user data: base64 of JSON in a (compressed) script."""
+    """The run's settings in a launch template's user data: base64 of (compressed) JSON in a (compressed) script."""
     try:
-        script = base64.b64decode(str(user_data), validate=True)
-        if script.startswith(b"\x1f\x8b"):
-            script = zlib.decompressobj(wbits=31).decompress(script, _MOST_USER_DATA_BYTES)
+        script = _unpacked(base64.b64decode(str(user_data), validate=True))
         begun, found = script.partition(_SETTINGS_BEGIN)[1:]
         encoded, ended, _ = found.partition(_SETTINGS_END)
-        settings = json.loads(base64.b64decode(encoded)) if begun and ended else None
+        settings = json.loads(_unpacked(base64.b64decode(encoded))) if begun and ended else None
     except (binascii.Error, zlib.error, ValueError, RecursionError):
         return None
     return settings if isinstance(settings, dict) else None
 
 
+def _unpacked(content: bytes) -> bytes:
+    packed = content.startswith(b"\x1f\x8b")
+    return zlib.decompressobj(wbits=31).decompress(content, _MOST_USER_DATA_BYTES) if packed else content
+
+
 def _override(item: Json) -> str:
-    kind = str(item.get("instance_type") or "any type by its attributes")
+    instance_type = str(item.get("instance_type") or "any type by its attributes")
     weight = item.get("weighted_capacity")
-    return f"{kind} (counts as {weight})" if weight else kind
+    return f"{instance_type} (counts as {weight})" if weight else instance_type
+
+
+def _snapshots(expected: Json) -> list[str]:
+    return [source["uri"] for source in expected.get("data", ()) if source["uri"].startswith("snap-")]
 
 
 def _volumes(template: Json) -> Iterator[str]:
     for mapping in _list(template.get("block_device_mappings")):
         disk = _first(mapping.get("ebs"))
+        if disk.get("snapshot_id"):
+            yield f"{disk.get('volume_type', UNKNOWN)} of {disk['snapshot_id']}"
+            continue
         yield f"{disk.get('volume_type', UNKNOWN)} {disk.get('volume_size', UNKNOWN)} GiB"
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from planner.contract import Contract, Interval
 from planner.plan.prices import MOST_SHOWN, PriceComparison, price_lines
 from planner.plan.ratios import change_text, shown_number
-from planner.plan.review.strategy_text import strategy_text
+from planner.plan.review.strategy_entries import strategy_of
 from planner.plan.schema import Breakdown, Choice, Evidence, LimitsKept, Plan, UsdInterval
 from planner.units import format_hours, format_usd
 
@@ -159,7 +159,7 @@ def _facts(plan: Plan) -> dict[str, str]:
         "checkpoint every": f"{choice.checkpoint_interval_seconds / 60:.0f} min",
         "losses expected": f"{estimate.interruptions.mean:.1f}",
         "global batch": f"{choice.global_batch:,}",
-        "strategy": strategy_text(choice) or "the whole model on every GPU",
+        "strategy": strategy_of(choice) or "the whole model on every GPU",
         "local batch x micro-steps": f"{choice.gpu_batch:,} x {choice.accumulation_steps}",
         "hours p50": format_hours(estimate.hours.p50),
         "hours p95": format_hours(estimate.hours.p95),

@@ -8,7 +8,17 @@ from planner.plan.schema import AtConfidence, Choice, Estimate, Limit, Option, P
 from planner.plan.wording import quantile_name
 from planner.units import format_hours, format_percent, format_probability, format_usd
 
-NOT_PRICED = "a NAT gateway, data transfer out of the zone or region (datasets, container images), and logs"
+_NOT_PRICED = ("a NAT gateway", "data transfer out of the zone or region (datasets, container images)")
+_DATA_NOT_PRICED = {
+    "s3": "requests for data in S3",
+    "lustre": "the FSx for Lustre file system",
+    "snapshot": "volumes made of EBS snapshots",
+}
+
+
+def not_priced(plan: Plan) -> str:
+    kinds = dict.fromkeys(source.kind for source in plan.run.data)
+    return ", ".join([*_NOT_PRICED, *(_DATA_NOT_PRICED[kind] for kind in kinds), "and logs"])
 
 
 def cluster_text(choice: Choice) -> str:

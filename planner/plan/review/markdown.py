@@ -8,7 +8,7 @@ from planner.contract import Interval
 from planner.plan.review import decision
 from planner.plan.review.cost import Cost, amount, moved_prices, review_cost
 from planner.plan.review.escaping import Markup, escaped, literal, paragraph
-from planner.plan.review.strategy_text import strategy_entries
+from planner.plan.review.strategy_entries import strategy_entries
 from planner.plan.schema import Limit, Plan
 from planner.units import format_hours, format_probability, format_usd
 
@@ -78,7 +78,7 @@ def _dollars(plan: Plan) -> str:
         f"Its nodes stop it {format_hours(plan.choice.max_runtime_hours)} after all of them are there, for which they "
         "take at most an hour and a half; *at most* prices every node on demand until half an hour after that. "
         "Traffic within the zone and to object storage of the "
-        f"region is free. Not in these figures: {decision.NOT_PRICED}."
+        f"region is free. Not in these figures: {decision.not_priced(plan)}."
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from planner.errors import printable
 from planner.plan.review import decision
 from planner.plan.review.cost import Cost, amount, moved_prices
-from planner.plan.review.strategy_text import strategy_entries
+from planner.plan.review.strategy_entries import strategy_entries
 from planner.plan.schema import Plan
 from planner.units import format_usd
 
@@ -56,7 +56,7 @@ def review_page(plan: Plan, cost: Cost, *, verbose: bool = False) -> RenderableT
     return _spaced(
         _entries([*_changed(cost), *_guardrails(cost)]),
         plan_page(plan, verbose=verbose),
-        _entries([("Dollars", _breakdown(plan)), ("Unpriced", decision.NOT_PRICED)]),
+        _entries([("Dollars", _breakdown(plan)), ("Unpriced", decision.not_priced(plan))]),
         *_prices(cost),
         _differences(cost),
     )
@@ -76,7 +76,7 @@ def _details(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("Evidence", f"{plan.evidence.statement}; prices: {plan.inputs.catalog}"),
         ("Losses", decision.spot_details(plan)),
-        ("Unpriced", decision.NOT_PRICED),
+        ("Unpriced", decision.not_priced(plan)),
     ]
 
 

@@ -180,7 +180,8 @@ class DeepVm:
     def _volume_hourly_usd(self, region: str) -> float:
         """Of one node; memory nodes have the same volume as the others."""
         month = next(row.volume_usd_per_gib_month for row in self.catalog.regions if row.name == region)
-        return root_volume_gib(self.job.workload.checkpoint_bytes_or_default) * month / HOURS_PER_MONTH
+        gib = root_volume_gib(self.job.workload.checkpoint_bytes_or_default, self.job.run.copied_bytes)
+        return gib * month / HOURS_PER_MONTH
 
     def _refusal(self, refusals: Sequence[tuple[str, NoFeasiblePlan]]) -> NoFeasiblePlan:
         region, error = refusals[0]

@@ -85,8 +85,8 @@ def act(
     generator = np.random.default_rng(seed)
     left, restart = np.full(runs, world.work_hours, dtype=float), np.zeros(runs)
     stint, mode = np.zeros(runs), np.zeros(runs, dtype=np.int64)
-    cost, hours, losses = np.zeros(runs), np.full(runs, np.inf), np.zeros(runs, dtype=np.int64)
-    waiting = np.zeros(runs)
+    cost, waiting, hours = np.zeros(runs), np.zeros(runs), np.full(runs, np.inf)
+    losses = np.zeros(runs, dtype=np.int64)
     by_step = np.ascontiguousarray(up.T)
     age, before = np.array(age_hours, dtype=float), by_step[0]
     for step in range(steps):
@@ -103,9 +103,7 @@ def act(
             losses += lost
             mode = np.where(lost, IDLE, mode)
         passed = step * world.step_hours
-        told = left
-        if assumed_work_hours is not None:
-            told = np.maximum(assumed_work_hours - (world.work_hours - left), world.step_hours)
+        told = _told_hours(left, world, assumed_work_hours)
         chosen = policy(Moment(told, deadline_hours - passed, here, age, mode))
         chosen = np.where((chosen == SPOT) & ~here, IDLE, chosen)
         fresh = chosen != mode
@@ -123,8 +121,14 @@ def act(
         cost += np.where(going, spent * np.where(idle, idling, np.where(mode == SPOT, spot, 1.0)), 0.0)
         hours = np.where(done, passed + spent, hours)
         age, before = age + world.step_hours, here
-    late = np.isinf(hours)
     rest = left + np.where(mode == ON_DEMAND, restart, world.restart_hours)
-    cost = np.where(late, cost + rest, cost)
+    late = np.isinf(hours)
     hours = np.where(late, steps * world.step_hours + rest, hours)
-    return PolicyOutcome(cost, hours, hours > deadline_hours + 1e-6, losses, waiting)
+    return PolicyOutcome(np.where(late, cost + rest, cost), hours, hours > deadline_hours + 1e-6, losses, waiting)
+
+
+def _told_hours(left: Floats, world: World, assumed_work_hours: float | None) -> Floats:
+    """What the policy takes for the work that is left."""
+    if assumed_work_hours is None:
+        return left
+    return np.maximum(assumed_work_hours - (world.work_hours - left), world.step_hours)

@@ -25,7 +25,7 @@ _LOWER, _UPPER = AGE_EDGES_HOURS, np.append(AGE_EDGES_HOURS[1:], np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class HistoryWeights:
     """How the past is weighed against the pool of all zones."""
 
     half_life_hours: float = 72.0
@@ -36,7 +36,7 @@ class Memory:
     run_hours: float = 12.0  # fresh history is this old in the middle of a day's run
 
 
-MEMORY = Memory()
+HISTORY_WEIGHTS = HistoryWeights()
 
 
 def process_from_trace(
@@ -45,7 +45,7 @@ def process_from_trace(
     nodes: int | None = None,
     until_hours: float | None = None,
     age_hours: float = 0.0,
-    memory: Memory = MEMORY,
+    weights: HistoryWeights = HISTORY_WEIGHTS,
     prior: SpotProcess = POOLED,
     history_hours: float = HISTORY_HOURS,
 ) -> SpotProcess:
@@ -55,25 +55,25 @@ def process_from_trace(
         raise InputError("no history before the run starts", file=trace.name)
     runs = trace.stretches(nodes)
     since = max(0.0, until - history_hours)
-    age = age_hours + memory.run_hours
-    drifted = math.sqrt(-math.expm1(-2 * age / memory.drift_hours))
+    age = age_hours + weights.run_hours
+    drifted = math.sqrt(-math.expm1(-2 * age / weights.drift_hours))
     return SpotProcess(
-        loss_per_hour=_rates(runs, True, since, until, prior.loss_per_hour, memory, age),
-        return_per_hour=_rates(runs, False, since, until, prior.return_per_hour, memory, age),
+        loss_per_hour=_rates(runs, True, since, until, prior.loss_per_hour, weights, age),
+        return_per_hour=_rates(runs, False, since, until, prior.return_per_hour, weights, age),
         log_sd=prior.log_sd * drifted,
         own_loss_log_sd=prior.loss_log_sd * drifted,
     )
 
 
 def _rates(
-    runs: Stretches, up: bool, since: float, until: float, prior: Floats, memory: Memory, age_hours: float
+    runs: Stretches, up: bool, since: float, until: float, prior: Floats, weights: HistoryWeights, age_hours: float
 ) -> Floats:
-    half_life = max(memory.half_life_hours, age_hours)  # seen from afar, yesterday and the day before are the same
+    half_life = max(weights.half_life_hours, age_hours)  # seen from afar, yesterday and the day before are the same
     exposure, events = ages_lived(runs, up, since, until, half_life)
-    surprise = (events.sum() + memory.level_events) / (float(exposure @ prior) + memory.level_events)
-    expected = prior * surprise**memory.level_trust
-    rates = (events + memory.shape_events) / (exposure + memory.shape_events / expected)
-    kept = math.exp(-age_hours / memory.drift_hours)
+    surprise = (events.sum() + weights.level_events) / (float(exposure @ prior) + weights.level_events)
+    expected = prior * surprise**weights.level_trust
+    rates = (events + weights.shape_events) / (exposure + weights.shape_events / expected)
+    kept = math.exp(-age_hours / weights.drift_hours)
     return np.asarray(prior * (rates / prior) ** kept)
 
 

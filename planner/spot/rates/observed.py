@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from planner.inputs import Observed
-from planner.spot.rates.history import MEMORY
+from planner.spot.rates.history import HISTORY_WEIGHTS
 from planner.spot.rates.process import SpotProcess
 
 _MIDDLE_SCORE, _SCORES = 5.5, 4.5  # of scores from 1 to 10: the middle, and how far the ends are from it
@@ -19,7 +19,7 @@ _SCORE_WEIGHT = 0.5
 
 
 def process_with(observed: Observed, prior: SpotProcess) -> SpotProcess:
-    kept = math.exp(-(observed.age_hours + MEMORY.run_hours) / MEMORY.drift_hours)
+    kept = math.exp(-(observed.age_hours + HISTORY_WEIGHTS.run_hours) / HISTORY_WEIGHTS.drift_hours)
     loss, loss_log_sd = _loss_shift(observed, prior)
     back, return_log_sd = _return_shift(observed, prior.scaled(loss=math.exp(loss)))
     return SpotProcess(

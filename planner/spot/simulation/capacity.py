@@ -13,7 +13,7 @@ from planner.inputs import Trace
 from planner.spot.deadline.omniscient import omniscient_cost
 from planner.spot.runs.replay import replay, replayed_usd
 from planner.spot.simulation.case import Case
-from planner.spot.simulation.runs import (
+from planner.spot.simulation.case_runs import (
     CaseRuns,
     Market,
     PolicyIn,

@@ -8,7 +8,7 @@ from planner.inputs import Trace
 from planner.spot.deadline.baselines import greedy, uniform_progress
 from planner.spot.simulation.capacity import Capacity, Modelled, Recorded
 from planner.spot.simulation.case import Case
-from planner.spot.simulation.runs import CaseRuns, check_runs
+from planner.spot.simulation.case_runs import CaseRuns, check_runs
 
 ALL_ON_DEMAND, ALL_SPOT, DEEPVM = "all on-demand", "all spot", "DeepVM"
 THIS_PLAN, FALLBACK = "this plan", "with fallback"

@@ -147,6 +147,7 @@ def container_command(me, host):
         *("--network", "host", "--ipc", "host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864"),
         *("--volume", f"{STATE / 'checkpoints'}:{environment['SCAV_CHECKPOINT_DIR']}"),
         *("--volume", f"{STATE / 'results'}:{environment['SCAV_RESULTS_DIR']}"),
+        *(("--volume", f"{STATE / 'data'}:{environment['SCAV_DATA_DIR']}:ro") if RUN["data"] else ()),
         *(("--volume", f"{SOURCE}:/workspace", "--workdir", "/workspace") if RUN["source"] else ()),
         *("--log-driver", "awslogs", "--log-opt", "mode=non-blocking"),
         *(part for name, value in logs.items() for part in ("--log-opt", f"awslogs-{name}={value}")),

@@ -28,6 +28,7 @@ from cloud import (
     reason,
     started_at,
 )
+from disk import use_own_disks
 from ending import Failures, fail, stop
 from fitness import fit, gpu_fault, replaced_or_ended
 from job import Job
@@ -51,6 +52,11 @@ def train():
         return
     if not fit(me, heartbeat):
         return
+    use_own_disks()
+    if RUN["data"]:
+        from data import fetch  # only nodes of jobs with data have it
+
+        fetch(me, heartbeat)
     checkpoints = Checkpoints(MemoryTier() if RUN["memory_group"] else None)
     job = Job(me, heartbeat, checkpoints, Mirror("results", f"results/{me}"))
     failures = Failures()
@@ -155,7 +161,7 @@ def deadline():
 
 
 def start_limit():
-    return START_SECONDS + RUN["max_wait_seconds"]
+    return START_SECONDS + RUN["data_seconds"] + RUN["max_wait_seconds"]
 
 
 def postpone_shutdown():
@@ -169,15 +175,21 @@ def wait_for_nodes(heartbeat):
 
     None when the others do not come: those that are here cost money and do nothing.
     """
-    patience = time.monotonic() + RUN["max_wait_seconds"]
+    patience = time.monotonic() + RUN["data_seconds"] + RUN["max_wait_seconds"]
     while time.monotonic() < patience:
-        found = nodes()
+        found = ready_nodes()
         if len(found) >= RUN["node_count"]:
             return found[0]
         heartbeat("waiting", nodes=len(found))
         log(f"{len(found)} of {RUN['node_count']} nodes are there")
         time.sleep(POLL_SECONDS)
     return None
+
+
+def ready_nodes():
+    """A node that still copies data is not there yet: torchrun would give up waiting for it."""
+    ready = marked("_data") if RUN["data"] else None
+    return [node for node in nodes() if ready is None or node["InstanceId"] in ready]
 
 
 def wait_for_success(me):

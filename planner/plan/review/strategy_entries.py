@@ -6,7 +6,7 @@ from planner.plan.schema import Choice, Plan
 from planner.plan.strategy_words import chosen_words
 
 
-def strategy_text(choice: Choice) -> str:
+def strategy_of(choice: Choice) -> str:
     """Empty where the whole model is on every GPU."""
     if choice.strategy is None:
         return ""
@@ -22,7 +22,7 @@ def strategy_text(choice: Choice) -> str:
 def strategy_entries(plan: Plan) -> list[tuple[str, str]]:
     """Labels and sentences."""
     said = (
-        ("Strategy", strategy_text(plan.choice)),
+        ("Strategy", strategy_of(plan.choice)),
         ("Memory", plan.memory.statement if plan.memory else ""),
         ("No room", plan.too_small or ""),
     )

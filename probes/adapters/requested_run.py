@@ -14,7 +14,7 @@ def _nobody(_library: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestedRun:
     """The batch, unless the script gets it by its command; and under a probe, for how many steps it must go on."""
 
     gpu_batch: int | None
@@ -24,7 +24,7 @@ class Asked:
     tell: Callable[[str], object] = _nobody  # the name of a library that would have taken another batch
 
     @classmethod
-    def from_environment(cls) -> Asked | None:
+    def from_environment(cls) -> RequestedRun | None:
         """By scav, of whatever it starts, a probe or a run; None elsewhere."""
         if "SCAV_GPU_BATCH" not in os.environ:
             return None
