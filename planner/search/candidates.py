@@ -31,14 +31,16 @@ def every_split(
     The global batch is always nodes x GPUs x local batch x micro-steps, so that no sample is dropped.
     """
     gpus = instance_type.gpu_count
-    rows = [
-        (count, local_batch, micro_steps)
-        for count in range(nodes.low, nodes.high + 1)
-        for share in batch_shares(-(-global_batch.low // (count * gpus)), global_batch.high // (count * gpus))
-        for local_batch, micro_steps in splits_of(share)
-    ]
-    count, local_batch, micro_steps = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return Configurations.of(catalog, instance_type, nodes=count, gpu_batch=local_batch, accumulation_steps=micro_steps)
+    counts, splits = [0], [_split_rows(1)[:0]]
+    for count in range(nodes.low, nodes.high + 1):
+        for share in batch_shares(-(-global_batch.low // (count * gpus)), global_batch.high // (count * gpus)):
+            splits.append(_split_rows(share))
+            counts.append(count)
+    nodes_of_row = np.repeat(counts, [len(each) for each in splits])
+    local_batch, micro_steps = np.concatenate(splits).T
+    return Configurations.of(
+        catalog, instance_type, nodes=nodes_of_row, gpu_batch=local_batch, accumulation_steps=micro_steps
+    )
 
 
 def batch_shares(low: int, high: int) -> list[int]:
@@ -58,6 +60,11 @@ def splits_of(share: int) -> tuple[tuple[int, int], ...]:
         for micro_steps in range(1, min(share, _MOST_MICRO_STEPS) + 1)
         if share % micro_steps == 0
     )
+
+
+@lru_cache(maxsize=1 << 16)
+def _split_rows(share: int) -> Ints:
+    return np.array(splits_of(share), dtype=np.int64)
 
 
 def usual_batch(rows: Configurations) -> Flags:

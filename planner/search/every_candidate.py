@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -29,7 +29,7 @@ from planner.search.pricing import (
     work_hours,
 )
 from planner.search.ranking import preference
-from planner.search.spot_fronts import Mixes, spot_front
+from planner.search.spot_fronts import Buy, Mixes, spot_front
 from planner.search.tables import PlainTable, StrategyTable, Wanted, strategy_table
 from planner.spot import on_demand_bases
 
@@ -56,9 +56,6 @@ def search(
         for instance_type in alike:
             reason = fronts.add(table, instance_type, samples)
             fronts.left_out.update([reason] if reason else [])
-    named = {row.instance_type for row in fronts.finalists}  # of the others some cannot even compute this precision
-    unfed = {each.name for each in instance_types if each.name in named and not predictors.feeds(each)}
-    fronts.finalists = [replace(row, fed=False) if row.instance_type in unfed else row for row in fronts.finalists]
     fronts.finalists.sort(key=lambda row: (row.hours_limit, row.usd_limit, row.instance_type, row.zone))
     return SearchResult(
         finalists=tuple(fronts.finalists),
@@ -114,8 +111,9 @@ class _Fronts:
     ) -> None:
         """`stand_for`: how many candidates each row is, itself included, of which it is the best."""
         constraints, nodes = self.job.constraints, configurations.nodes
+        fed = self.predictors.feeds(configurations.instance_type)
         if constraints.spot != "always":
-            bought = on_demand(configurations, work, offers["on_demand"], self.predictors)
+            bought = on_demand(configurations, work, offers["on_demand"], self.predictors, fed=fed)
             allowed = within_quota(configurations.instance_type, nodes, 0 * nodes, constraints)
             self.candidate_count += int(stand_for[allowed].sum()) * len(offers["on_demand"])
             self.finalists += bought.front(allowed, constraints.confidence)
@@ -124,21 +122,22 @@ class _Fronts:
             return
         places = spot_places(offers["spot"], configurations.instance_type, markets)
         for deadline in (None, constraints.deadline_hours) if constraints.on_demand_fallback else (None,):
-            self._add_spot(Mixes.of(configurations, work, constraints), places, stand_for, deadline)
+            buy = partial(with_spot, markets=markets, predictors=self.predictors, deadline_hours=deadline, fed=fed)
+            self._add_spot(
+                Mixes.of(configurations, work, constraints), places, stand_for, buy, falls_back=deadline is not None
+            )
 
     def _add_spot(
-        self, every: Mixes, places: Sequence[SpotPlace], stand_for: Ints, deadline_hours: float | None
+        self, every: Mixes, places: Sequence[SpotPlace], stand_for: Ints, buy: Buy, *, falls_back: bool
     ) -> None:
-        """With a deadline, on-demand nodes replace all spot ones before it is missed."""
-        constraints, predictors = self.job.constraints, self.predictors
-        nodes = every.configurations.nodes[every.row]
-        on_demand_nodes = every.base if deadline_hours is None else nodes
+        """Who falls back replaces all spot nodes by on-demand ones before the deadline is missed."""
+        constraints, nodes = self.job.constraints, every.configurations.nodes[every.row]
+        on_demand_nodes = nodes if falls_back else every.base
         instance_type = every.configurations.instance_type
         mixes = every.at(within_quota(instance_type, on_demand_nodes, nodes - every.base, constraints))
-        if not places or not len(mixes.row) or predictors.spot_markets is None:
+        if not places or not len(mixes.row):
             return
         self.candidate_count += int(stand_for[mixes.row].sum()) * sum(place.stands_for for place in places)
-        buy = partial(with_spot, markets=predictors.spot_markets, predictors=predictors, deadline_hours=deadline_hours)
         self.finalists += spot_front(mixes, places, buy, constraints.confidence)
 
 

@@ -126,6 +126,7 @@ class Priced:
     storage_hourly_usd: Floats
     hours: Prediction
     usd: Prediction
+    fed: bool
 
     def front(self, allowed: Flags, confidence: float) -> list[Candidate]:
         """What nothing beats, and what nothing that people would run beats by more than a near tie."""
@@ -161,6 +162,7 @@ class Priced:
             "instance_type": rows.instance_type.name,
             "market": offers.market,
             "falls_back": self.falls_back,
+            "fed": self.fed,
         }
         return [
             Candidate(**same, **dict(zip(columns, values, strict=True)))
@@ -168,7 +170,9 @@ class Priced:
         ]
 
 
-def on_demand(configurations: Configurations, work: Prediction, offers: Offers, predictors: Predictors) -> Priced:
+def on_demand(
+    configurations: Configurations, work: Prediction, offers: Offers, predictors: Predictors, *, fed: bool = True
+) -> Priced:
     hours = work.scaled(1 + predictors.checkpoint_share, shift=predictors.startup_seconds / 3600)
     first, which = _distinct(configurations.nodes)
     counts = configurations.nodes[first]
@@ -185,6 +189,7 @@ def on_demand(configurations: Configurations, work: Prediction, offers: Offers, 
         storage_hourly_usd=bill.storage,
         hours=hours,
         usd=hours.scaled(bill.fixed),
+        fed=fed,
     )
 
 
@@ -197,6 +202,7 @@ def with_spot(
     markets: SpotMarkets,
     predictors: Predictors,
     deadline_hours: float | None = None,
+    fed: bool = True,
 ) -> Priced:
     """With `base` on-demand nodes in each row.
 
@@ -231,6 +237,7 @@ def with_spot(
         storage_hourly_usd=bill.storage,
         hours=hours,
         usd=usd,
+        fed=fed,
     )
 
 

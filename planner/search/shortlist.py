@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from planner.inputs import Job
 from planner.search.pricing import NEAR_TIE, Candidate
@@ -25,9 +26,14 @@ def shortlisted(finalists: Sequence[Candidate], job: Job) -> list[Candidate]:
     most = value(best, objective) * (1 + 2 * NEAR_TIE)
     ties = [row for row in kept if value(row, objective) <= most and otherwise_better(row, best, objective)]
     ties.sort(key=lambda row: (not row.usual_batch, row.hours_limit, row.usd_limit))
-    others = [_usual_instead(row, finalists, job) for row in _best_of_each(_ranked(finalists, job), best)]
-    rows = [best, _usual_instead(best, kept, job), *ties[:_MOST_TIES], *others]
-    return list({id(row): row for row in rows}.values())[:_MOST_SIMULATED]
+    others = (_usual_instead(row, finalists, job) for row in _best_of_each(_ranked(finalists, job), best))
+    rows: dict[int, Candidate] = {}
+    # Of the others only as many are looked at as there is room for: each looks through all finalists.
+    for row in chain((best, _usual_instead(best, kept, job)), ties[:_MOST_TIES], others):
+        rows.setdefault(id(row), row)
+        if len(rows) == _MOST_SIMULATED:
+            break
+    return list(rows.values())
 
 
 def _usual_instead(row: Candidate, rows: Sequence[Candidate], job: Job) -> Candidate:

@@ -53,6 +53,7 @@ def _losses(
     def losses(interruption_class: int | None, spot_nodes: int) -> Losses:
         terms = markets.terms(SpotSource(interruption_class), np.array([spot_nodes]))
 
+        @functools.cache  # zones of a region lose nodes alike
         def slowdown(busy_hours: float) -> tuple[Triple, Triple]:
             wall, paid = terms.slowdown(np.array([busy_hours]))
             return _triple(wall), _triple(paid)

@@ -23,7 +23,7 @@ from planner.spot.simulation.case import Case
 from planner.spot.simulation.case_runs import CaseRuns, Seeds, decided_runs, simulate_case, with_policy
 from planner.spot.simulation.policies import compare
 
-KNOWN = replace(POOLED, log_sd=0.0)
+KNOWN = replace(POOLED, log_sd=0.0, own_loss_log_sd=0.0)
 NEVER_LOST, SAVE_HOURS = KNOWN.scaled(loss=0.0), 30 / 3600
 DAY = Case(
     work_hours=Quantiles(22.0, 24.0, 27.0),
@@ -135,7 +135,7 @@ def test_the_chosen_interval_beats_half_and_double_of_it(save, loss, seed):
         ).usd.mean()
         for factor in (0.5, 1.0, 2.0)
     )
-    assert best <= min(half, double) * 1.008  # what docs/models.md promises of the interval
+    assert best <= min(half, double) * 1.003  # docs/models.md: 0.8 %, where hardly any node is lost
 
 
 @given(st.floats(0.5, 60.0), st.floats(1.1, 2.5), st.floats(0.3, 3.0), seeds)
