@@ -167,7 +167,8 @@ def test_processes_that_cut_layers_are_groups(run_scav: Callable[..., Result], d
     uneven = run_scav("probe", digits, *tensor, "--workers", "3")
     fails_on_one_line(uneven, "--workers: 3 cannot be groups of 2 that hold one model together")
     fails_on_one_line(run_scav("probe", digits, *tensor, "--on", "container"), "--strategy: has one worker per")
-    fails_on_one_line(run_scav("probe", digits, *tensor, "--on", "aws"), "--strategy: has no meaning with --on aws")
+    of_no_transformer = "--strategy: needs workload.transformer in the job file"
+    fails_on_one_line(run_scav("probe", digits, *tensor, "--on", "aws"), of_no_transformer)
     fails_on_one_line(run_scav("probe", digits, "--strategy", "zero3"), "--strategy: sharding: 'zero3' is not one of")
 
 

@@ -72,7 +72,7 @@ def test_all_policies_stand_in_one_table_that_fits_eighty_columns(simulate):
     assert max(len(line) for line in text.splitlines()) <= 80
     positions = [text.index(f"\n{name} ") for name in POLICIES]
     assert positions == sorted(positions)
-    assert "1 on-demand + 2 spot" in text
+    assert "1 on-demand + 3 spot" in text
     for title in ("dollars, this plan", "hours, this plan"):
         assert title in text
 
@@ -119,7 +119,7 @@ def test_a_recording_replaces_the_model(simulate, write_trace):
 def test_a_recording_of_fewer_nodes_and_runs_that_outlast_it_are_said(simulate, write_trace):
     trace = write_trace(data=([1] * 20 + [0] * 20) * 7)
     text = " ".join(simulate(*FEW, "--trace", trace).stdout.split())
-    assert "the trace is of one node, taken for all 2 spot nodes at once" in text
+    assert "the trace is of one node, taken for all 3 spot nodes at once" in text
     assert "of 100 runs outlast the recording" in text
 
 

@@ -86,7 +86,7 @@ def test_a_change_leaves_the_others_between_all_and_nothing_of_it(job: Job) -> N
     after = online.believe(measured, samples, done=0.0, restart=10.0, change=change)
     assert after.measured.keys() == {here}
     assert after.measured[here] == pytest.approx(4 * before.measured[here], rel=0.02)
-    assert after.log_value[other] - before.log_value[other] == pytest.approx(np.log(2.0), rel=0.01)
+    assert after.log_value[other] - before.log_value[other] == pytest.approx(np.log(2.0), rel=0.05)
     assert after.log_sd[other] >= np.log(2.0)
     assert online.next_row(after, searching=False) is not None  # so much of the run is left that looking pays
     late = online.believe(measured, samples, done=0.9999, restart=10.0, change=change)
