@@ -5,7 +5,6 @@ A job and a catalogue are read as data. What models say of a configuration is ta
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -218,13 +217,8 @@ def _product(one: Triple, other: Triple) -> Triple:
 
 def _at_confidence(quantiles: Triple, confidence: float) -> float:
     p05, p50, p95 = quantiles
-    z = _z(confidence)
+    z = NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.95)
     return p50 * math.exp(z * math.log(p95 / p50 if z >= 0 else p50 / p05))
-
-
-@functools.cache
-def _z(confidence: float) -> float:
-    return NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.95)
 
 
 def keeps_limits(row: Row, job: Any) -> bool:
