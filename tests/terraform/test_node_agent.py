@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,15 @@ from stand_ins import PATIENCE_SECONDS, wait_until
 @pytest.mark.parametrize("path", sorted(AGENT.glob("*.py")), ids=lambda path: path.name)
 def test_the_agent_is_for_the_python_of_old_images_too(path):
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("path", sorted(AGENT.glob("*.py")), ids=lambda path: path.name)
+def test_the_agent_is_python_without_its_docstrings_and_comments_too(path):
+    """Which is how nodes get it (user_data.tf)."""
+    terraform = (AGENT.parents[1] / "user_data.tf").read_text(encoding="utf-8")
+    pattern = re.search(r'docstrings_and_comments = "/(.*)/"', terraform)[1].replace("\\\\", "\\")
+    left = re.sub(pattern, "", path.read_text(encoding="utf-8"))
+    ast.parse(left, feature_version=(3, 8))
 
 
 def test_a_job_that_succeeds_is_stored_and_ends_the_run(world):

@@ -207,6 +207,20 @@ def test_a_running_job_saves_before_on_demand_nodes_take_over(node):
     assert len(node.containers) == 1
 
 
+def test_a_node_that_is_lost_is_seen_while_the_job_still_waits_for_it(node):
+    """torchrun may take half an hour to notice."""
+    node.give(policy(slack=9.0, running_slack=0.0))
+    node.set_job(STOPPABLE_JOB)
+    with node.start("train") as agent:
+        wait_until(lambda: node.containers and (node.stored / "_market.json").exists())
+        assert not (node.stored / "_on_demand").exists()
+        set_groups(node, ME)
+        wait_until(lambda: (SPOT, 0) in capacities(node))
+        gone(node, agent)
+    assert not json.loads((node.stored / "_on_demand").read_text())["up"]
+    assert len(node.containers) == 1
+
+
 def test_nobody_is_sent_away_before_all_have_stopped(node):
     node.give(policy(slack=20.0))
     mark(node, "_on_demand", "{}")

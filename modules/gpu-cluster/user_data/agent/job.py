@@ -73,7 +73,7 @@ class Job:
                     log("the rendezvous host changed")
                     return "moved"
                 if self.market:
-                    self.market.obey(signs.leads, signs.working_since)
+                    self.market.obey(signs.leads, signs.working_since, together=len(nodes()) >= RUN["node_count"])
                 if signs.stalled():
                     log(f"no sign of the job on any node for {RUN['max_silence_seconds']} s")
                     return "stalled"

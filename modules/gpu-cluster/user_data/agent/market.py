@@ -60,16 +60,16 @@ class Market:
         self.done, self.up, self.since = note["done"], note["up"], note["since"]
         self.next_look = 0.0
 
-    def obey(self, first, working_since=None):
+    def obey(self, first, working_since=None, together=False):
         """Raise TakenOver once the decision has been taken, which the first node does.
 
-        `working_since`: when the job went on, on all nodes; None while some of them are not there.
+        `working_since`: when the job went on, if it runs; `together`: all nodes are there, of which it may know later.
         """
-        if stored(ORDER) or (first and self.look(working_since)):
+        if stored(ORDER) or (first and self.look(working_since, together)):
             raise TakenOver
 
-    def look(self, working_since):
-        now, up = time.time(), working_since is not None
+    def look(self, working_since, up):
+        now = time.time()
         if up == self.up and now < self.next_look:
             return False
         if up != self.up:
