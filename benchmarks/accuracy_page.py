@@ -131,7 +131,8 @@ SECTIONS = (
         "configurations of whole nodes, at the job's confidence. The command spends at most $25 unless `--max-cost` "
         "says otherwise; the other rows have its whole plan measured. `scav tune` decides itself what to measure for "
         "each objective, here without a limit; of its rule nothing was chosen on this table but that what larger "
-        "clusters would take is learned on the largest that may be probed, after a first run that did not. Forest, "
+        "clusters would take is learned on the largest that may be probed, after a first run that did not, and that "
+        "recorded batches may be chosen which no split of a step makes, a fault that ResNet-18's row showed. Forest, "
         "Pollux, Ernest and Scavenger get the "
         "same probes and take what they predict best; CherryPick and random take as many of their own and the best of "
         "them. Where the best is a part of a node, nobody here can choose it, since scav does not rent that: the last "
@@ -139,10 +140,10 @@ SECTIONS = (
         "choice was made among what can be chosen. `scav plan` takes the best at the upper end of its interval; "
         "beside it, from the same probes, the best by its median and the best that was measured, which is far off "
         "where the probes were few. The last table compares the first two rules, with the prior from the other "
-        "applications and with several limits for the probes. For cost the median does better at every limit, and on "
-        "no application worse; that is a little more than one standard error over four applications. For time they do "
-        "not decide: which rule wins changes with the limit, and single applications make the means. All of it was "
-        "measured with the step-time model as it was at commit d607a5c.",
+        "applications and with several limits for the probes. For cost the median does better in the mean, but not at "
+        "each limit, and by little more than one standard error over four applications. For time they do not decide: "
+        "single applications make the means. Few probes are not enough for the fastest cluster: what `scav plan` then "
+        "takes for it may be several times slower than the best, so `scav tune` is the command for that.",
         "regret",
         arguments=("--leave-out-app",),
     ),
