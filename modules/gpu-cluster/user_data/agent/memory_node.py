@@ -141,5 +141,6 @@ class Handler(BaseHTTPRequestHandler):
 def serve():
     Handler.store = Store()
     threading.Thread(target=Handler.store.copy_behind, daemon=True).start()
+    server = ThreadingHTTPServer((metadata("local-ipv4"), PORT), Handler)  # it listens from here on
     log("memory node takes checkpoints")
-    ThreadingHTTPServer((metadata("local-ipv4"), PORT), Handler).serve_forever()
+    server.serve_forever()
