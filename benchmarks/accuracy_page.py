@@ -81,9 +81,8 @@ SECTIONS = (
         "done again without it. Gain: by how much the error grows without the part, and its standard error over the "
         "groups of an application and a cluster. The interval score is the width of the 90 % interval in percent, and "
         "twenty times as much as a row lies outside: parts that only widen intervals are judged by it.\n\n"
-        "This and the next table are of the model as it was at commit d607a5c, with parts that are gone since; the "
-        "command prints those of the model that there is. Removed, one on top of the other, with the mean error "
-        "without them (11.54 % before) and the mean interval score (105.4): deviations of work and of placements, as "
+        "Parts that are no longer there were removed one on top of the other, with the mean error without them "
+        "(11.54 % before) and the mean interval score (105.4): deviations of work and of placements, as "
         "far as it helped, odd rows that lose weight (11.56, 106.7); hidden communication (11.56, 108.3, one noise of "
         "0.05 for the two there were); `growth` and `host_growth` (11.43, 108.2 with the former noises); "
         "explanations averaged, and their disagreement (11.44, 109.1). The prior's long tails are those of all "
@@ -91,9 +90,10 @@ SECTIONS = (
         "probes allow: 11.49 and 108.3; 92.9 % inside, as before. Tried and not taken: correlated errors in the fit of "
         "the form (12.4), no long tails (11.51, 10.9 instead of 10.3 on P), a prior of the fixed share that does not "
         "pull (no difference).\n\n"
-        "What stays although its gain is not above its standard error: `wait` is worth seven points on ResNet-50 and "
-        "`width_power` as many on NCF, both on eight V100 a node, and little or less elsewhere. Robust errors and a "
-        "forest that must earn its place guard against rows that mislead; these tables have few, tests make them up. "
+        "What stays although its gain is not above its standard error: `wait` and `width_power` are worth most on "
+        "one network each, on eight V100 a node, and little or less elsewhere; `contention` is the next to go. "
+        "Robust errors and a forest that must earn its place guard against rows that mislead; these tables have few, "
+        "tests make them up. The middle of what host-bound probes allow is for clusters that are not in this table. "
         "Doubt per doubling buys three points of coverage and no better interval score.",
         "ablation",
         arguments=("--split", "C", "E", "G", "H", "I", "P"),

@@ -64,7 +64,8 @@ def main() -> None:
 
 
 def of_seed(seed: int, target: float, learning_rate: float) -> dict[str, Any]:
-    script = ["train.py", "--target", str(target), "--learning-rate", str(learning_rate), "--seed", str(seed)]
+    endless = ["train.py", "--learning-rate", str(learning_rate), "--seed", str(seed)]  # as long as a probe takes
+    script = [*endless, "--target", str(target)]
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(prefix="scav-online-") as temporary:
         folder = Path(temporary)
@@ -74,7 +75,7 @@ def of_seed(seed: int, target: float, learning_rate: float) -> dict[str, Any]:
         known = {batch: straight[Place(1, batch)].samples for batch in (16, 64)}
         online = tune(script, job_folder(folder / "online", known), "--online")
         loads.append(os.getloadavg()[0])
-        offline = tune(script, job_folder(folder / "offline", known))
+        offline = tune(endless, job_folder(folder / "offline", known))
         chosen = chosen_of(offline.stdout)
         after = straight.get(chosen) or train_straight(script, chosen, folder / "chosen")
         journal = [json.loads(line) for line in (folder / "online" / "scav-online" / "stretches.jsonl").open()]
