@@ -51,8 +51,8 @@ def policy(*, deadline=10.0, work=4.0, slack=1.0, running_slack=None, step=0.1, 
 
 
 @pytest.fixture(scope="module")
-def agents_table():
-    """The agent's own class; its modules read the run's settings, of which it needs none here."""
+def agents_market():
+    """The agent's own module; those beside it read the run's settings, of which it needs none here."""
     names = ("POLL_SECONDS", "RUN", "STATE", "TakenOver", "aws", "log", "nodes", "put", "stored")
     stubs = {"cloud": dict.fromkeys(names), "ending": {"ORDER_AHEAD": ""}}
     before = {name: sys.modules.get(name) for name in stubs}
@@ -68,7 +68,12 @@ def agents_table():
             del sys.modules[name]
             if module_before is not None:
                 sys.modules[name] = module_before
-    return module.Table
+    return module
+
+
+@pytest.fixture(scope="module")
+def agents_table(agents_market):
+    return agents_market.Table
 
 
 def random_policy(generator):
@@ -171,6 +176,16 @@ def test_with_time_left_the_job_runs_on_spot_and_the_latest_moment_is_ordered(no
     assert at - time.time() == pytest.approx(5.1 * HOUR, abs=0.2 * HOUR)
     assert not (node.stored / "_on_demand").exists()
     assert capacities(node) == []
+
+
+@pytest.mark.parametrize(("ahead", "ordered"), [(-HOUR, 120), (30, 120), (HOUR, HOUR)])
+def test_nothing_is_ordered_for_a_time_that_aws_refuses(agents_market, monkeypatch, ahead, ordered):
+    orders = []
+    monkeypatch.setattr(agents_market.cloud, "attempt", lambda *words: orders.append(words), raising=False)
+    monkeypatch.setattr(agents_market, "RUN", {"fallback_group": FALLBACK})
+    monkeypatch.setattr(agents_market.time, "time", lambda: 1.8e9)
+    agents_market.order_ahead(2, 1.8e9 + ahead)
+    assert time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(1.8e9 + ordered)) in orders[0]
 
 
 def test_spot_taken_away_near_the_deadline_is_one_decision_and_one_change(node):
