@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.outside import assets
+
 
 def tree(folder):
     return {
@@ -245,8 +247,10 @@ def as_somebody_else():
 
 
 @pytest.fixture
-def open_folder(run_scav, job_text):
+def open_folder(run_scav, job_text, monkeypatch):
     """Where everybody may look, which pytest's own folders are not."""
+    starter = assets.load_starter_job()  # this repository, too, may lie where somebody else may not look
+    monkeypatch.setattr(assets, "load_starter_job", lambda: starter)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
