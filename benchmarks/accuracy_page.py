@@ -170,6 +170,18 @@ SECTIONS = (
         "cold_start",
     ),
     Section(
+        "What other jobs are worth",
+        "`scav predict` and `scav plan` with `--history`.",
+        "Errors of the step on machines that other jobs measured, with none, one or three probes of the job "
+        "itself, alone and with the other jobs, each job left out in turn. Data parallel: seven jobs from two "
+        "sources (Sia's four, and ResNet-50 and two BERTs of Lambda's benchmark), on the instance types that each"
+        " was measured on; what two jobs share is chosen among nine settings, in `nested` without the tested job."
+        " Sharded: a table's models stand for the jobs of one user; that they share half of what is unknown was "
+        "chosen among four shares with these scores in view. Sources differ more than one user's jobs will: cold,"
+        " plain jobs gain nothing on average but an interval that says more (log score).",
+        "reuse",
+    ),
+    Section(
         "Feeding the GPUs",
         "`scav predict` and `scav plan` of a job with `input: jpeg`, without measurements; the rows that know CPU "
         "seconds do what measurements or `cpu_seconds_per_sample` add, but for hyperthreads, which the table does not "

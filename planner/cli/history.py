@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import json_option
+from planner.cli.options import catalog_option, job_argument, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,21 @@ def list_command(history: Path | None, as_json: bool) -> None:
         _print_json(known)
     else:
         click.echo("\n".join(history_list(known) if known else ["No finished job is recorded: scav actuals does it."]))
+
+
+@command.command("like")
+@job_argument
+@click.option(
+    "--history", type=click.Path(path_type=Path), envvar="SCAV_HISTORY", required=True, help="Folder of the other jobs."
+)
+@catalog_option
+def like_command(job: Path, history: Path, catalog_file: Path | None) -> None:
+    """List the other jobs that were measured, those most like JOB first."""
+    from planner.cli.inputs import load_inputs
+    from planner.plan import other_jobs_text
+
+    inputs = load_inputs(job, {}, catalog_file, history=history)
+    click.echo("\n".join(other_jobs_text(inputs.job_file.job.workload, inputs.history)))
 
 
 @command.command("show")

@@ -20,7 +20,7 @@ history_option = click.option(
     "--history",
     type=click.Path(path_type=Path),
     envvar="SCAV_HISTORY",
-    help="Folder with the measurements.jsonl of other jobs, which say how instance types behave on more nodes.",
+    help="Folder of other jobs, scav.yaml and measurements.jsonl each: what they show of machines and of such jobs.",
 )
 spot_history_option = click.option(
     "--spot-history",

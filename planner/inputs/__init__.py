@@ -6,6 +6,7 @@ from planner.inputs.catalog.refresh import Machine, RegionAnswer, network_gbps, 
 from planner.inputs.catalog.selection import named_instance_type, select_instance_types
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
 from planner.inputs.catalog.tables import Catalog, Gpu, InstanceType, Offer, Precision, RegionPrices
+from planner.inputs.earlier_jobs import EarlierJob
 from planner.inputs.huggingface.described import described_model
 from planner.inputs.inspected_script import InspectedScript, job_notes, job_values, not_found
 from planner.inputs.job.draft import drafted_job, job_name
@@ -31,7 +32,7 @@ from planner.inputs.logs.imported import Said, imported
 from planner.inputs.logs.logged_run import LoggedRun
 from planner.inputs.logs.progress import LoggedProgress
 from planner.inputs.logs.trainer_state import is_trainer_state, trainer_state_progress, trainer_state_run
-from planner.inputs.measured_job import software_ages, torch_version
+from planner.inputs.measured_job import newest_release, software_ages, torch_version
 from planner.inputs.measured_noise import MeasuredNoise, measured_noise
 from planner.inputs.measurement_lines import with_run_last, without_rows
 from planner.inputs.measurements import (
@@ -48,7 +49,7 @@ from planner.inputs.measurements import (
     unusable,
 )
 from planner.inputs.observations import Kind, Observation, Observed, parse_observations
-from planner.inputs.plan_inputs import Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
+from planner.inputs.plan_inputs import Earlier, Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
 from planner.inputs.runs import Ran, are_older, digest_of
 from planner.inputs.strategy_text import parse_strategy, refuse_strategy, strategy_text
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
@@ -65,6 +66,8 @@ __all__ = [
     "Catalog",
     "Constraints",
     "CountRange",
+    "Earlier",
+    "EarlierJob",
     "Gpu",
     "GradientNoise",
     "Hashed",
@@ -132,6 +135,7 @@ __all__ = [
     "median",
     "named_instance_type",
     "network_gbps",
+    "newest_release",
     "not_found",
     "parse_advisor",
     "parse_catalog",

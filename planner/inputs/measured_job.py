@@ -65,6 +65,12 @@ def torch_version(row: Measurement) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def newest_release(rows: Sequence[Measurement]) -> float | None:
+    """Of PyTorch, counted in minor releases, about one a quarter: 2.0 followed 1.13."""
+    known = [version for row in rows if (version := torch_version(row)) is not None]
+    return max((float(minor if major >= 2 else minor - 14) for major, minor in known), default=None)
+
+
 def software_ages(rows: Sequence[Measurement]) -> str | None:
     """`4 of torch 2.3 beside 6 of torch 2.13`; None where all are of one version."""
     counts = Counter(version for row in rows if (version := torch_version(row)) is not None)

@@ -12,6 +12,7 @@ from pydantic import Field
 from planner.contract import Contract
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.contradictions import contradictions
+from planner.inputs.earlier_jobs import EarlierJob, earlier_job
 from planner.inputs.job.parse import JobFile
 from planner.inputs.measured_job import other_models, software_ages, with_measured_sizes
 from planner.inputs.measured_noise import MeasuredNoise, measured_noise
@@ -47,9 +48,17 @@ class PlanInputs:
     measurements: tuple[Measurement, ...]
     provenance: Provenance
     measured_noise: MeasuredNoise | None = None
-    history: tuple[tuple[Measurement, ...], ...] = ()
+    history: tuple[EarlierJob, ...] = ()
     recordings: Recordings = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+
+class Earlier(NamedTuple):
+    """Another job, as it was read."""
+
+    name: str  # of its folder
+    job_file: JobFile | None
+    rows: tuple[Measurement, ...]
 
 
 class Snapshot(NamedTuple):
@@ -72,7 +81,7 @@ def plan_inputs(
     snapshot: Snapshot,
     measurements: Hashed[MeasurementFile],
     *,
-    history: Hashed[Sequence[Sequence[Measurement]]],
+    history: Hashed[Sequence[Earlier]],
     recordings: Hashed[Recordings],
     job_sha256: str,
     script_sha256: str | None = None,
@@ -109,7 +118,10 @@ def plan_inputs(
             catalog_date=catalog.date,
         ),
         measured_noise=noise,
-        history=tuple(usable(of_newest_runs(rows), catalog, precision).rows for rows in history.content),
+        history=tuple(
+            earlier_job(each.name, each.job_file, each.rows, catalog=catalog, precision=precision)
+            for each in history.content
+        ),
         recordings=recordings.content,
         warnings=(*measurements.content.warnings, *doubts, *_unknown_zones(recordings.content, catalog)),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.columns import Flags, Floats, Prediction
-from planner.inputs import Catalog, InstanceType, Job, MeasuredNoise, Measurement, Workload
+from planner.inputs import Catalog, EarlierJob, InstanceType, Job, MeasuredNoise, Measurement, Workload
 from planner.models.configurations import Configurations
 from planner.models.convergence.laws import NOISE_SCALE_LOG_SD
 from planner.models.convergence.model import ConvergenceModel
@@ -18,8 +18,12 @@ from planner.models.feeding import FeedingModel, computing
 from planner.models.memory import MemoryModel
 from planner.models.overheads import Overheads, run_overheads
 from planner.models.sharded_memory.model import ShardedMemoryModel
+from planner.models.sharded_step_time.earlier_jobs import prior_of_next_job
 from planner.models.sharded_step_time.model import ShardedStepTimeModel
-from planner.models.step_time.model import StepTimeModel, fit_history
+from planner.models.sharded_step_time.prior import POOLED, ShardedPrior
+from planner.models.step_time.earlier_jobs import NO_HISTORY
+from planner.models.step_time.history import fit_history
+from planner.models.step_time.model import StepTimeModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class FittedModels:
     convergence: ConvergenceModel
     memory: MemoryModel | ShardedMemoryModel
     overheads: Overheads
+    history_warnings: tuple[str, ...] = ()  # each begins with the job's name
 
     def step_seconds(self, configurations: Configurations) -> Prediction:
         """The longer of computing, the job file doubted, and feeding."""
@@ -79,7 +84,8 @@ class FittedModels:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Of measurements that cannot be what they say."""
-        return (*(self.sharded_step_time or self.step_time).warnings_, *self.memory.warnings_)
+        own = (*(self.sharded_step_time or self.step_time).warnings_, *self.memory.warnings_)
+        return (*own, *(f"other job {warning}" for warning in self.history_warnings))
 
 
 def fit_models(
@@ -87,14 +93,16 @@ def fit_models(
     catalog: Catalog,
     measurements: Sequence[Measurement],
     measured_noise: MeasuredNoise | None = None,
-    history: Sequence[Sequence[Measurement]] = (),
+    history: Sequence[EarlierJob] = (),
 ) -> FittedModels:
-    """What the job file says of the noise goes before what was measured. `history`: other jobs' measurements."""
+    """What the job file says of the noise goes before what was measured. `history`: other jobs."""
     workload = job.workload
-    probed = {row.instance_type for row in measurements}  # only there do the shapes of other jobs say anything
     timed = [computing(row) for row in measurements] if workload.input else measurements
     shape = workload.transformer
-    step_time = StepTimeModel(workload, catalog, fit_history(history, probed)).fit(timed if shape is None else ())
+    plain = [each for each in history if each.workload is None or each.workload.transformer is None]
+    known = fit_history(plain, catalog) if shape is None else NO_HISTORY
+    step_time = StepTimeModel(workload, catalog, known).fit(timed if shape is None else ())
+    prior, odd = (POOLED, ()) if shape is None else prior_of_next_job(history, catalog)
     memory = (
         MemoryModel(workload, catalog)
         if shape is None
@@ -102,12 +110,13 @@ def fit_models(
     )
     return FittedModels(
         step_time=step_time,
-        sharded_step_time=None if shape is None else _sharded_steps(workload, catalog).fit(timed),
+        sharded_step_time=None if shape is None else _sharded_steps(workload, catalog, prior).fit(timed),
         doubted_steps=DoubtedSteps(step_time, measurements) if shape is None else None,
         feeding=FeedingModel(workload, catalog).fit(measurements),
         convergence=fit_convergence(job, measured_noise),
         memory=memory.fit(measurements),
         overheads=run_overheads(workload, measurements, job.run.copied_bytes),
+        history_warnings=(*known.warnings, *odd),
     )
 
 
@@ -126,6 +135,6 @@ def _noise(given: float | None, measured: MeasuredNoise | None) -> tuple[float |
     return measured.scale, math.hypot(NOISE_SCALE_LOG_SD, measured.log_sd)
 
 
-def _sharded_steps(workload: Workload, catalog: Catalog) -> ShardedStepTimeModel:
+def _sharded_steps(workload: Workload, catalog: Catalog, prior: ShardedPrior) -> ShardedStepTimeModel:
     training, rank = workload.training_or_default, workload.lora_rank_or_default
-    return ShardedStepTimeModel(workload, catalog, training=training, lora_rank=rank)
+    return ShardedStepTimeModel(workload, catalog, training=training, lora_rank=rank, prior=prior)

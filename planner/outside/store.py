@@ -24,8 +24,8 @@ from typing import IO, Any, NoReturn, Protocol
 
 from planner.errors import InputError, StaleWorkspace, one_line
 from planner.inputs import (
+    Earlier,
     JobFile,
-    Measurement,
     MeasurementFile,
     Observed,
     Recording,
@@ -126,16 +126,22 @@ def move_to_the_end(path: Path, run_key: str) -> None:
             write_text_atomically(path, moved)
 
 
-def load_history(folder: Path | None, *, but: Path) -> tuple[list[tuple[Measurement, ...]], str | None]:
-    """Measurements of other jobs in and below the folder, job by job, with the hash of all their text."""
+def load_history(folder: Path | None, *, but: Path) -> tuple[list[Earlier], str | None]:
+    """Other jobs in and below the folder that were measured, with the hash of all that was read."""
     if folder is None:
         return [], None
     if not _is_folder(folder):
         raise InputError("no such folder", file=str(folder))
     found = sorted(path for path in folder.rglob(MEASUREMENTS_FILE) if path.parent.resolve() != but.resolve())
-    texts = [load_text(path) for path in found]
-    rows = [parse_measurements(text, file=str(path)).rows for path, text in zip(found, texts, strict=True)]
-    return rows, sha256("".join(texts)) if texts else None
+    jobs, texts = [], []
+    for path in found:
+        text = load_text(path)
+        texts.append(text)
+        job_file = load_job(path.parent, {}) if exists(path.parent / JOB_FILE) else None
+        texts += [] if job_file is None else [job_file.job.model_dump_json()]
+        name = str(path.parent.relative_to(folder))
+        jobs.append(Earlier(name, job_file, parse_measurements(text, file=str(path)).rows))
+    return jobs, sha256("".join(texts)) if texts else None
 
 
 def data_folder() -> Path:

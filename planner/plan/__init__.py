@@ -12,6 +12,7 @@ from planner.plan.actuals.ledger import (
     outcome,
     parse_outcomes,
 )
+from planner.plan.actuals.other_jobs import other_jobs_text
 from planner.plan.actuals.outlook import loss_outlook, watched_points
 from planner.plan.actuals.run import MetricTarget, ObservedRun, metric_curve, parse_metric_target
 from planner.plan.actuals.text import actuals_markdown, actuals_text, outlook_text
@@ -106,6 +107,7 @@ __all__ = [
     "mix_text",
     "oddities",
     "on_demand_case",
+    "other_jobs_text",
     "outcome",
     "outlook_text",
     "page_text",

@@ -20,7 +20,7 @@ from planner.models.step_time.pooling import SHAPES, estimates, pooled_prior
 from planner.models.step_time.posterior import Posterior, fit_posterior, robust
 from planner.models.step_time.prior import USUAL
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
-from planner.models.step_time.unprobed_types import COLD_START, TypedRows, unprobed
+from planner.models.step_time.unprobed_types import COLD_START, Believed, Multipliers, TypedRows
 
 
 class TestTerms:
@@ -101,12 +101,16 @@ def typed(log_errors: list[float], types: list[int], weight: float = 1.0) -> Typ
     )
 
 
+def unprobed(rows: TypedRows, type_count: int) -> Multipliers:
+    return Believed().given(rows, [f"type {index}" for index in range(type_count)]).on("another")
+
+
 class TestUnprobed:
     """Compute misses the data sheet by 0.26 for the whole job, 0.19 for each type and 0.1 for each row."""
 
     def test_without_any_row_it_is_the_cold_start(self) -> None:
         found = unprobed(typed([], []), 2)
-        assert found is COLD_START
+        assert found.covariance.tolist() == COLD_START.covariance.tolist()
         assert found.mean.tolist() == [0.0] * 4
         assert np.sqrt(np.diag(found.covariance))[0] == pytest.approx(math.hypot(0.26, 0.19))
 

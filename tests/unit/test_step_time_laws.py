@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from planner.columns import Prediction
 from planner.inputs.catalog.tables import Catalog
+from planner.inputs.earlier_jobs import EarlierJob
 from planner.inputs.job.schema import Job
 from planner.inputs.measurements import Measurement
 from planner.models.configurations import Configurations
 from planner.models.step_time.formula import NAMES, log_step
-from planner.models.step_time.model import StepTimeModel, fit_history
+from planner.models.step_time.history import fit_history
+from planner.models.step_time.model import StepTimeModel
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
 from planner.models.step_time.pooling import SHAPES, pooled_prior
 from planner.models.step_time.posterior import fit_posterior
@@ -313,8 +315,9 @@ class TestAccuracy:
 
     def test_history_in_a_store_of_measurements_is_used_on_its_own_type_only(self) -> None:
         other_job = [probe(nodes, batch, 0.2 * nodes**0.4 + batch / 200) for nodes in (1, 2, 3, 4) for batch in (8, 64)]
-        history = fit_history([other_job, other_job[:2]], {KIND, "another"})
-        assert {name: len(jobs) for name, jobs in history.items()} == {KIND: 1}
+        jobs = [EarlierJob(name="long", rows=tuple(other_job)), EarlierJob(name="short", rows=tuple(other_job[:2]))]
+        history = fit_history(jobs, CATALOG)
+        assert {name: len(shapes) for name, shapes in history.shapes.items()} == {KIND: 1}
         model = StepTimeModel(JOB.workload, CATALOG, history).fit(PROBES[:2])
         assert predict(model, [16], [64]).p50[0] != predict(fitted(PROBES[:2]), [16], [64]).p50[0]
 

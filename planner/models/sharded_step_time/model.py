@@ -17,13 +17,13 @@ from planner.inputs import Catalog, InstanceType, Measurement, Training, Workloa
 from planner.models.configurations import Configurations
 from planner.models.sharded_step_time.distinct import distinct_rows
 from planner.models.sharded_step_time.fitted_steps import FittedSteps
-from planner.models.sharded_step_time.fitted_types import FittedTypes, fit_types
+from planner.models.sharded_step_time.fitted_types import fit_types
 from planner.models.sharded_step_time.formula import seconds
 from planner.models.sharded_step_time.job_layout import Placed, Trained, hardware_of, layout_of
 from planner.models.sharded_step_time.layout import Hardware, Layout
 from planner.models.sharded_step_time.measured import Probed, measured_placements
 from planner.models.sharded_step_time.posterior import StepRows, without_rows
-from planner.models.sharded_step_time.prior import POOLED
+from planner.models.sharded_step_time.prior import POOLED, ShardedPrior
 from planner.models.step_time.screening import screen
 from planner.models.step_time.trust import trust
 from planner.models.strategies import Strategies
@@ -36,17 +36,36 @@ class ShardedStepTimeModel:
     """Predicts the step time of a transformer however it is spread, and how sure it is."""
 
     def __init__(
-        self, workload: Workload, catalog: Catalog, *, training: Training = "full", lora_rank: int = 8
+        self,
+        workload: Workload,
+        catalog: Catalog,
+        *,
+        training: Training = "full",
+        lora_rank: int = 8,
+        prior: ShardedPrior = POOLED,
     ) -> None:
         self.workload = workload
         self.catalog = catalog
         self.trained = Trained(training=training, lora_rank=lora_rank)
         self.probed_: dict[str, Probed] = {}
-        self.fitted_ = FittedTypes(COLD)
+        self.prior = prior
+        self.fitted_ = fit_types({}, prior)
         self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
         """In any order. What cannot be true, and what the data sheet did not expect, is named in `warnings_`."""
+        rows = self.take(measurements)
+        if not rows:
+            return self
+        from threadpoolctl import threadpool_limits
+
+        # Matrices this small only lose time to threads, and their number would show in the last digits.
+        with threadpool_limits(1):
+            self.fitted_ = fit_types(rows, self.prior)
+        return self
+
+    def take(self, measurements: Sequence[Measurement]) -> dict[str, StepRows]:
+        """What can be believed of them, by instance type."""
         known = sorted(measurements, key=_order)
         screened = screen(known, self._cold_seconds(known))
         names = sorted({row.instance_type for row in screened.rows})
@@ -54,14 +73,7 @@ class ShardedStepTimeModel:
         rows = {name: self._rows(name, each) for name, each in own.items()}
         self.probed_ = {name: Probed.of(each) for name, each in own.items()}
         self.warnings_ = (*screened.warnings, *(said for name in names for said in _disagreement(name, rows[name])))
-        if not names:
-            return self
-        from threadpoolctl import threadpool_limits
-
-        # Matrices this small only lose time to threads, and their number would show in the last digits.
-        with threadpool_limits(1):
-            self.fitted_ = fit_types(rows, POOLED)
-        return self
+        return rows
 
     def is_probed(self, instance_type: InstanceType) -> bool:
         return instance_type.name in self.fitted_.probed

@@ -45,11 +45,12 @@ POOLED = ShardedPrior.of(
     low_precision=(0.81, 0.70),
 )
 
-# Of what is unknown between trainings, the part that differs between the instance types of one job.
-TYPE_SHARE = 0.5
+# Of what is unknown between trainings, the part that differs between the instance types of one job, and between the
+# jobs of one user: `benchmarks/reuse.py`.
+OWN_SHARE = 0.5
 
 
 def lent(posterior_mean: Floats, posterior_sd: Floats, prior: ShardedPrior, noise_sd: float) -> ShardedPrior:
-    """What some instance types of a job say of another: their parameters, less sure by what differs between types."""
-    sd = np.sqrt(posterior_sd**2 + TYPE_SHARE * prior.sd**2)
+    """What some instance types say of another, or some jobs: their parameters, less sure by what is each one's own."""
+    sd = np.sqrt(posterior_sd**2 + OWN_SHARE * prior.sd**2)
     return ShardedPrior(posterior_mean, np.minimum(sd, prior.sd), noise_sd)

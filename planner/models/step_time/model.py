@@ -7,8 +7,7 @@ a probed type         a posterior of its own (`node_type`), whose prior is what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Self
 
@@ -19,50 +18,43 @@ from planner.inputs import Catalog, InstanceType, Workload
 from planner.models.configurations import Configurations
 from planner.models.step_time.catalogue_prior import catalogue_prior
 from planner.models.step_time.data_sheet import UNMEASURED, Links, StepTerms, step_terms
+from planner.models.step_time.earlier_jobs import NO_HISTORY, History, believed
 from planner.models.step_time.measured_links import measured_links
 from planner.models.step_time.node_type import NodeTypeModel, fit_node_type
 from planner.models.step_time.pooling import pooled_prior
-from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.prior import USUAL
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.screening import screen
 from planner.models.step_time.table import tabulated
 from planner.models.step_time.trust import trust
-from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Multipliers, TypedRows, unprobed
+from planner.models.step_time.unprobed_types import COLD_START, RESIDUAL_SD, Believed, TypedRows
 
 if TYPE_CHECKING:
     from planner.inputs import Measurement
-
-FEWEST_HISTORY_ROWS = 4  # a job with fewer only repeats the prior
 
 
 class StepTimeModel:
     """Predicts the step time of clusters nobody has probed, and how sure it is.
 
-    `history`: posteriors of other jobs by instance type (`fit_history`), whose shapes become this job's priors there.
+    `history`: what other jobs say (`fit_history`): of its multipliers, and of shapes on the types that it measured.
     """
 
-    def __init__(
-        self, workload: Workload, catalog: Catalog, history: Mapping[str, Sequence[Posterior]] | None = None
-    ) -> None:
+    def __init__(self, workload: Workload, catalog: Catalog, history: History = NO_HISTORY) -> None:
         self.workload = workload
         self.catalog = catalog
-        self.history = history or {}
+        self.history = history
         self.rows_: dict[str, MeasuredRows] = {}
         self.types_: dict[str, NodeTypeModel] = {}
-        self.unprobed_: Multipliers = COLD_START
+        self.before = believed(workload, history, [each.name for each in catalog.instance_types])
+        self.believed_ = self.before
         self.links_: dict[str, Links] = {}
-        self.lent_: dict[str, Multipliers] = {}  # what the other types say of each
+        self.lent_: dict[str, Believed] = {}  # what the other types say of each
         self.warnings_: tuple[str, ...] = ()
 
     def fit(self, measurements: Sequence[Measurement]) -> Self:
         """In any order; repeating a measurement only adds its weight. What cannot be true is named in `warnings_`."""
-        self.links_ = {}  # measurements are held against the data sheet alone
-        screened = screen(measurements, self._data_sheet_seconds(measurements))
-        self.warnings_ = screened.warnings
-        names = sorted({row.instance_type for row in screened.rows})
-        self._measure_links(screened.rows)
-        self.rows_ = measured_by_type(screened.rows)
+        self.take(measurements)
+        names = sorted(self.rows_)
         if not names:
             return self
         from threadpoolctl import threadpool_limits
@@ -72,18 +64,25 @@ class StepTimeModel:
             self._fit_types(names)
         return self
 
+    def take(self, measurements: Sequence[Measurement]) -> None:
+        self.links_ = {}  # measurements are held against the data sheet alone
+        screened = screen(measurements, self._data_sheet_seconds(measurements))
+        self.warnings_ = screened.warnings
+        self._measure_links(screened.rows)
+        self.rows_ = measured_by_type(screened.rows)
+
     def _fit_types(self, names: Sequence[str]) -> None:
-        typed = self._typed_rows()
-        self.unprobed_ = unprobed(typed, len(names))
-        self.lent_ = {name: unprobed(typed.without(index), len(names)) for index, name in enumerate(names)}
+        typed = self.typed_rows()
+        self.believed_ = self.before.given(typed, names)
+        self.lent_ = {name: self.before.given(typed.without(index), names) for index, name in enumerate(names)}
         self.types_ = {name: self._fitted(name, rows) for name, rows in self.rows_.items()}
 
     def _fitted(self, name: str, rows: MeasuredRows) -> NodeTypeModel:
         """With a prior from the other types, the catalogue and other jobs."""
         instance_type, links = self.catalog.instance_type_by_name[name], self.links_[name]
-        lent = self.lent_[name]
+        lent = self.lent_[name].on(name)
         prior = catalogue_prior(USUAL, rows, self.catalog, instance_type, self.workload, lent, links)
-        return fit_node_type(rows, pooled_prior(self.history.get(name, ()), prior))
+        return fit_node_type(rows, pooled_prior(self.history.shapes.get(name, ()), prior))
 
     def with_rows(self, name: str, rows: MeasuredRows) -> Self:
         """This model, fitted, with only these rows of one type. The others only lend it their prior, so they stay."""
@@ -93,7 +92,7 @@ class StepTimeModel:
         if len(rows):
             other.types_[name] = self._fitted(name, rows)
         else:
-            other.unprobed_ = self.lent_[name]
+            other.believed_ = self.lent_[name]
             other.links_ = {known: links for known, links in self.links_.items() if known != name}
         return other
 
@@ -102,7 +101,7 @@ class StepTimeModel:
         other = copy(self)
         other.workload = workload
         if self.rows_:
-            other.unprobed_ = unprobed(other._typed_rows(), len(self.rows_))
+            other.believed_ = self.before.given(other.typed_rows(), list(self.rows_))
         return other
 
     def is_probed(self, instance_type: InstanceType) -> bool:
@@ -115,8 +114,9 @@ class StepTimeModel:
     def predict(self, configurations: Configurations) -> Prediction:
         name = configurations.instance_type.name
         if name not in self.types_:
-            step, slope = self.terms(configurations).step(self.unprobed_.mean)
-            variance = np.einsum("ij,jk,ik->i", slope, self.unprobed_.covariance, slope)
+            multipliers = self.believed_.on(name)
+            step, slope = self.terms(configurations).step(multipliers.mean)
+            variance = np.einsum("ij,jk,ik->i", slope, multipliers.covariance, slope)
             return Prediction.log_normal(step, np.sqrt(variance + RESIDUAL_SD**2), np.ones(len(step), dtype=bool))
         model, placements = self.types_[name], _placements(configurations)
         median, sd = tabulated(model, placements)
@@ -125,7 +125,7 @@ class StepTimeModel:
     def median_seconds(self, configurations: Configurations) -> Floats:
         """The middle of `predict`, without its interval."""
         if not self.is_probed(configurations.instance_type):
-            return self.terms(configurations).step_seconds(self.unprobed_.mean)
+            return self.terms(configurations).step_seconds(self.believed_.on(configurations.instance_type.name).mean)
         return self.predict(configurations).p50
 
     def why_extrapolated(self, instance_type: str, nodes: int, gpu_batch: int) -> str | None:
@@ -144,8 +144,8 @@ class StepTimeModel:
         model = self.types_.get(configurations.instance_type.name)
         if model is not None:
             return model.posterior.work_share(_placements(configurations))
-        terms = self.terms(configurations)
-        return np.minimum(terms.work(self.unprobed_.mean)[0] / terms.step(self.unprobed_.mean)[0], 1.0)
+        terms, multipliers = self.terms(configurations), self.believed_.on(configurations.instance_type.name)
+        return np.minimum(terms.work(multipliers.mean)[0] / terms.step(multipliers.mean)[0], 1.0)
 
     def _data_sheet_seconds(self, rows: Sequence[Measurement]) -> Floats:
         found = np.ones(len(rows))
@@ -155,7 +155,7 @@ class StepTimeModel:
             found[here] = terms.step(COLD_START.mean)[0]
         return found
 
-    def _typed_rows(self) -> TypedRows:
+    def typed_rows(self) -> TypedRows:
         groups = list(self.rows_.items())
         return TypedRows(
             terms=StepTerms(np.concatenate([self._terms(name, rows.placements).seconds for name, rows in groups])),
@@ -183,16 +183,6 @@ class StepTimeModel:
             instance_type, gradient = self.catalog.instance_type_by_name[name], self.workload.gradient_bytes_or_default
             self.links_[name], warnings = measured_links(own, instance_type, gradient)
             self.warnings_ += tuple(warnings)
-
-
-def fit_history(jobs: Sequence[Sequence[Measurement]], instance_types: AbstractSet[str]) -> dict[str, list[Posterior]]:
-    """Other jobs' measurements, a sequence for each job, as what `StepTimeModel` learns from on these types."""
-    found: dict[str, list[Posterior]] = {}
-    for measurements in jobs:
-        for name, rows in measured_by_type(measurements).items():
-            if name in instance_types and len(rows) >= FEWEST_HISTORY_ROWS:
-                found.setdefault(name, []).append(fit_posterior(rows, USUAL))
-    return found
 
 
 def _placements(configurations: Configurations) -> Placements:

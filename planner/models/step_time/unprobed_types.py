@@ -8,7 +8,8 @@ and why its interval stays wider.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,23 +47,46 @@ class TypedRows:
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """Log-multipliers of the terms on one instance type."""
+    """Log-multipliers of the terms: of a job, of a type beside it, or of both together."""
 
     mean: Floats
     covariance: Floats
 
+    def __add__(self, other: Multipliers) -> Multipliers:
+        return Multipliers(self.mean + other.mean, self.covariance + other.covariance)
 
-COLD_START = Multipliers(np.zeros(len(TERMS)), np.diag(JOB_SD**2 + TYPE_SD**2))
+
+ANY_JOB = Multipliers(np.zeros(len(TERMS)), np.diag(JOB_SD**2))
+ANY_TYPE = Multipliers(np.zeros(len(TERMS)), np.diag(TYPE_SD**2))
+COLD_START = ANY_JOB + ANY_TYPE
 
 
-def unprobed(rows: TypedRows, type_count: int) -> Multipliers:
-    """On a type without any measurement, given those of the others."""
-    if len(rows.log_step) == 0:
-        return COLD_START
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What is believed of a job's multipliers: what all types share, and what each adds where that is known."""
+
+    job: Multipliers = ANY_JOB
+    types: Mapping[str, Multipliers] = field(default_factory=dict)
+
+    def on(self, name: str) -> Multipliers:
+        return self.job + self.types.get(name, ANY_TYPE)
+
+    def given(self, rows: TypedRows, names: Sequence[str]) -> Believed:
+        """With what the job measured; `rows.type_index` counts `names`. Other types follow by what they share."""
+        if not len(rows.log_step):
+            return self
+        terms = len(TERMS)
+        mean, covariance = fit_multipliers(rows, [self.job, *(self.types.get(name, ANY_TYPE) for name in names)])
+        return Believed(Multipliers(mean[:terms], covariance[:terms, :terms]), self.types)
+
+
+def fit_multipliers(rows: TypedRows, before: Sequence[Multipliers]) -> tuple[Floats, Floats]:
+    """The most probable multipliers and their covariance: first the job's, then each type's, as `before`."""
     from scipy.optimize import least_squares
 
-    terms = len(TERMS)
-    prior_sd = np.concatenate((JOB_SD, np.tile(TYPE_SD, type_count)))
+    terms, type_count = len(TERMS), len(before) - 1
+    prior_mean = np.concatenate([each.mean for each in before])
+    prior_sd = np.concatenate([np.sqrt(np.diag(each.covariance)) for each in before])
     has_work = np.isfinite(rows.log_work)
     type_index = np.concatenate((rows.type_index, rows.type_index[has_work]))
     target = np.concatenate((rows.log_step, rows.log_work[has_work]))
@@ -76,7 +100,7 @@ def unprobed(rows: TypedRows, type_count: int) -> Multipliers:
         return values, np.concatenate((step_slope, work_slope[has_work]))
 
     def residuals(parameters: Floats) -> Floats:
-        return np.concatenate(((model(parameters)[0] - target) / scale, parameters / prior_sd))
+        return np.concatenate(((model(parameters)[0] - target) / scale, (parameters - prior_mean) / prior_sd))
 
     def jacobian(parameters: Floats) -> Floats:
         slope = model(parameters)[1] / scale[:, None]
@@ -84,7 +108,6 @@ def unprobed(rows: TypedRows, type_count: int) -> Multipliers:
         return np.concatenate((np.hstack((slope, own.reshape(len(type_index), -1))), np.diag(1 / prior_sd)))
 
     # soft_l1: one window taken while the machine was busy must not bend the whole fit.
-    found = least_squares(residuals, np.zeros_like(prior_sd), jac=jacobian, loss="soft_l1", f_scale=2.0)
+    found = least_squares(residuals, prior_mean, jac=jacobian, loss="soft_l1", f_scale=2.0)
     curvature = jacobian(found.x)
-    covariance = np.linalg.inv(curvature.T @ curvature)[:terms, :terms]
-    return Multipliers(np.asarray(found.x[:terms]), np.asarray(covariance + np.diag(TYPE_SD**2)))
+    return np.asarray(found.x), np.asarray(np.linalg.inv(curvature.T @ curvature))

@@ -1,0 +1,156 @@
+"""What earlier jobs say of a new one before anything of it is measured, as a prior of its log-multipliers.
+
+Every earlier job measured some types, and so knows the multipliers of the data sheet's terms there (`unprobed_types`).
+Of two jobs, what is common to a job is taken as correlated by how alike they are, and what differs by type as
+correlated at least by what the machine itself does: a slow network is slow for everybody. With that the new job's
+multipliers are jointly normal with theirs, and follow from them.
+
+    likeness         = MOST_ALIKE exp(-distance / reach)
+    cov(job effect)  = JOB_SD^2 likeness
+    cov(type effect) = TYPE_SD^2 (machine + (1 - machine) likeness), on the same type; 0 between types
+
+What an earlier job says of work is the less sure, the more releases of PyTorch lie between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.columns import Floats
+from planner.inputs import Workload
+from planner.models.step_time.data_sheet import TERMS
+from planner.models.step_time.posterior import Posterior
+from planner.models.step_time.unprobed_types import (
+    ANY_JOB,
+    ANY_TYPE,
+    JOB_SD,
+    TYPE_SD,
+    Believed,
+    Multipliers,
+    TypedRows,
+    fit_multipliers,
+)
+
+# Work of the same training on the same machines from one release of the software to the next, in log seconds:
+# Megatron-Bridge's releases of two months moved 62 configurations by 0.096, and PyTorch's take three months.
+RELEASE_SD = 0.12
+SOFTWARE = np.array([term in ("compute", "launch") for term in TERMS], dtype=float)  # what it moves
+
+
+class Sharing(NamedTuple):
+    """How much two jobs have in common; `benchmarks/reuse.py` chooses the values."""
+
+    machine: float  # of what differs by type: the share that is the machine's, whatever runs on it
+    reach: float  # doublings, over which likeness falls by e
+
+    def likeness(self, one: Workload, other: Workload) -> float:
+        """Of two jobs' multipliers: it falls with every doubling between their sizes."""
+        sizes = [
+            np.log2([each.flops_per_sample, each.parameters, each.activation_bytes_per_sample]) for each in (one, other)
+        ]
+        return MOST_ALIKE * float(np.exp(-np.sqrt(np.mean((sizes[0] - sizes[1]) ** 2)) / self.reach))
+
+    def on_one_type(self, alike: Floats) -> Floats:
+        """The same of what differs by type, where both measured it."""
+        return self.machine + (1 - self.machine) * alike
+
+
+SHARING = Sharing(machine=0.9, reach=0.5)
+MOST_ALIKE = 0.9  # assumed: two jobs of the same size still have scripts of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownJob:
+    """An earlier job's multipliers on the types that it measured: what its measurements alone say of them."""
+
+    workload: Workload
+    release: float | None  # of PyTorch, as a number of minor releases
+    names: tuple[str, ...]
+    told: Floats  # precision, of all terms of all types
+    pull: Floats  # precision times value
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Other jobs: their multipliers, and by instance type how each one's steps grew with nodes and GPUs."""
+
+    jobs: tuple[KnownJob, ...] = ()
+    shapes: Mapping[str, Sequence[Posterior]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    sharing: Sharing = SHARING
+
+    @property
+    def newest(self) -> float | None:
+        """The release of the newest of them: a new job is taken to run the same."""
+        return max((job.release for job in self.jobs if job.release is not None), default=None)
+
+
+NO_HISTORY = History()
+
+
+def known_job(workload: Workload, release: float | None, names: Sequence[str], rows: TypedRows) -> KnownJob:
+    """`rows.type_index` counts `names`."""
+    count, terms = len(names), len(TERMS)
+    mean, covariance = fit_multipliers(rows, [ANY_JOB, *[ANY_TYPE] * count])
+    whole = np.hstack((np.tile(np.eye(terms), (count, 1)), np.eye(count * terms)))  # job and type effect make one
+    before = np.concatenate((JOB_SD, np.tile(TYPE_SD, count))) ** 2
+    posterior = np.linalg.inv(whole @ covariance @ whole.T)
+    told = _without_negative(np.asarray(posterior - np.linalg.inv((whole * before) @ whole.T)))
+    return KnownJob(workload=workload, release=release, names=tuple(names), told=told, pull=posterior @ whole @ mean)
+
+
+def believed(workload: Workload, history: History, names: Sequence[str]) -> Believed:
+    """What other jobs say of a new one on these types."""
+    jobs, sharing = history.jobs, history.sharing
+    if not jobs:
+        return Believed()
+    at = [(number, name) for number, job in enumerate(jobs) for name in job.names]
+    owner = np.array([number for number, _ in at])
+    loads = [job.workload for job in jobs]
+    alike = np.array([[sharing.likeness(one, other) for other in loads] for one in loads])
+    np.fill_diagonal(alike, 1.0)
+    to_new = np.array([sharing.likeness(workload, other) for other in loads])[owner]
+    between, on_type = alike[np.ix_(owner, owner)], [[one == other for _, other in at] for _, one in at]
+    drift = np.array([_drift(job.release, history.newest) for job in jobs])[owner]
+    prior = (
+        np.kron(between, np.diag(JOB_SD**2))
+        + np.kron(on_type * sharing.on_one_type(between), np.diag(TYPE_SD**2))
+        + np.kron((owner[:, None] == owner) * drift, np.diag(SOFTWARE))
+    )
+    told, pull = _block_diagonal([job.told for job in jobs]), np.concatenate([job.pull for job in jobs])
+    shrunk = np.linalg.inv(np.eye(len(pull)) + prior @ told)  # their posterior covariance is shrunk @ prior
+
+    def given(share: Floats, sd: Floats) -> Multipliers:
+        """An effect on the new job that shares so much with each job's on each type."""
+        cross = np.kron(share, np.diag(sd**2))
+        variance = sd**2 - np.diag(cross @ told @ shrunk @ cross.T)
+        return Multipliers(cross @ shrunk.T @ pull, np.diag(np.maximum(variance, 0.0)))
+
+    shared = sharing.on_one_type(to_new)
+    return Believed(
+        job=given(to_new, JOB_SD),
+        types={name: given(np.where([other == name for _, other in at], shared, 0.0), TYPE_SD) for name in names},
+    )
+
+
+def _drift(release: float | None, now: float | None) -> float:
+    """Variance that releases of the software between two jobs add; one that nobody knows is taken for today's."""
+    return 0.0 if release is None or now is None else RELEASE_SD**2 * abs(now - release)
+
+
+def _without_negative(precision: Floats) -> Floats:
+    """What numbers leave below zero, where measurements say nothing."""
+    values, vectors = np.linalg.eigh((precision + precision.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def _block_diagonal(blocks: Sequence[Floats]) -> Floats:
+    ends = np.cumsum([0, *(len(block) for block in blocks)])
+    whole = np.zeros((ends[-1], ends[-1]))
+    for block, start, end in zip(blocks, ends[:-1], ends[1:], strict=True):
+        whole[start:end, start:end] = block
+    return whole
