@@ -12,40 +12,45 @@ from planner.cli.probe_here import HereNotebook, HereOptions, script_of
 from planner.cli.tune_here import duration_text, in_words
 
 if TYPE_CHECKING:
+    from planner.errors import OutOfMemory
     from planner.inputs import Job, Measurement
     from planner.models import ConvergenceModel
     from planner.outside.runners import SeenStretch, StretchRunner
     from planner.probing import Belief, OnlineSpace, RunChange, Stretch
 
 _FOLDER, _JOURNAL = "scav-online", "stretches.jsonl"
-_USUAL_RESTART_SECONDS = 10.0  # until the first stretch has started
+_USUAL_RESTART_SECONDS = 2.0  # until the first stretch has started
 
 
 def tune_online(job: Path, options: HereOptions) -> None:
     from planner.errors import InputError
     from planner.outside import store
-    from planner.outside.runners import Interrupts, StretchRunner, only_probe_here
-    from planner.probing import WINDOW_STEPS, WINDOWS, OnlineSpace, parse_stretches
+    from planner.outside.runners import Interrupts, StretchRunner, WarmProcesses, only_probe_here
+    from planner.probing import WINDOW_STEPS, WINDOWS, OnlineSpace, parse_stretches, too_large
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
-    online = OnlineSpace(job_file.job, options.counts)
     notebook = HereNotebook(folder, script_of(job_file, options), options)
     home = folder / _FOLDER
     file = home / _JOURNAL
     stretches = parse_stretches(store.load_text(file), file=str(file)) if store.exists(file) else []
     if stretches and stretches[-1].run_key != notebook.ran.key:
         raise InputError("is of another script or other arguments: remove it to train anew", file=str(home))
+    online = OnlineSpace(job_file.job, options.counts).without(too_large(stretches))
     if options.dry_run:
         row = online.next_row(_belief(online, job_file.job, notebook, stretches))
         click.echo(f"{'then the best measured' if row is None else in_words(online.probe(row))}, to the end of the run")
         return
-    with Interrupts() as interrupts, only_probe_here(job_file.job.name, folder) as mark:
+    with (
+        Interrupts() as interrupts,
+        only_probe_here(job_file.job.name, folder) as mark,
+        WarmProcesses(mark) as warm,
+    ):
         runner = StretchRunner(
             script=notebook.script,
-            folder=home,
+            folder=home.resolve(),  # the script runs elsewhere
             interrupts=interrupts,
-            mark=mark,
+            warm=warm,
             run_key=notebook.ran.key,
             windows=WINDOWS,
             window_steps=WINDOW_STEPS,
@@ -82,16 +87,28 @@ class _Run:
         return bool(self.stretches) and self.stretches[-1].ended
 
     def to_its_end(self, longest_seconds: float) -> None:
+        from planner.errors import OutOfMemory
+
         if left := self.runner.left_over():
             self._write(left)
         while not self.ended:
             belief = self._believe(self.stretches)
             row = self.online.next_row(belief, searching=self.change is None)
             self._tell(belief, row)
-            if row is not None:
-                self._probe(row, longest_seconds)
-            else:
-                self._train(self.online.choose(belief))
+            try:
+                if row is not None:
+                    self._probe(row, longest_seconds)
+                else:
+                    self._train(self.online.choose(belief))
+            except OutOfMemory as error:
+                self._go_on_with_what_fits(error)
+
+    def _go_on_with_what_fits(self, error: OutOfMemory) -> None:
+        """The journal says what did not."""
+        from planner.probing import too_large
+
+        self.online = self.online.without(too_large(self.stretches))
+        warn([str(error)])
 
     def _probe(self, row: int, longest_seconds: float) -> None:
         seen = self.runner.run(self.online.probe(row), "probe", longest_seconds=longest_seconds, write=self._keep)

@@ -30,6 +30,7 @@ from planner.probing.stretches import (
     restart_seconds,
     share_done,
     stuck_learning_rate,
+    too_large,
     trained_samples,
 )
 from planner.probing.tuning import RentedSpace, rented_space
@@ -85,6 +86,7 @@ __all__ = [
     "share_done",
     "still_to_measure",
     "stuck_learning_rate",
+    "too_large",
     "trained_samples",
     "workers_of_a_model",
     "worth",

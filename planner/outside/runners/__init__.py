@@ -12,6 +12,7 @@ from planner.outside.runners.machine_lock import only_probe_here
 from planner.outside.runners.noise_state import NoiseState, noise_state
 from planner.outside.runners.shared_with_probes import hold_batch
 from planner.outside.runners.stretch import SeenStretch, StretchRunner
+from planner.outside.runners.warm_start import WarmProcesses
 
 __all__ = [
     "PROBES_FOLDER",
@@ -25,6 +26,7 @@ __all__ = [
     "Script",
     "SeenStretch",
     "StretchRunner",
+    "WarmProcesses",
     "hold_batch",
     "inspect_script",
     "leftovers",
