@@ -8,6 +8,7 @@ reference batch on all workers; the oracle the best of the ten.
 
 A machine that is busy with something else makes a clock say little. So steps are counted, and all ways pay the same for
 a step of one configuration: what `online_steps.py` measured around and between the runs, all configurations in turn.
+A step that scav watches takes more by as much as it takes more processor time, which is measured there, too.
 What is no step is of the clock: the search's own time, each stretch's start and end, the offline probes; and one usual
 start under torchrun for every straight run. `clock` is the online run's whole time as it was over the oracle's, whose
 steps are taken as measured right before and after.
@@ -21,6 +22,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -38,6 +40,7 @@ TARGET, LEARNING_RATE = 0.33, 3e-5
 REFERENCE = 16
 STRAIGHT = (16, 32, 64)  # global batches
 WINDOWS = 8
+WATCHED_STEPS = 600
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
@@ -62,6 +65,7 @@ class Timed(NamedTuple):
 
     steps: dict[str, float]
     start: float
+    watching: float  # processor time of a step that scav measures, over that of the script alone
     load: float
 
 
@@ -83,9 +87,9 @@ def of_seeds(work: Path, seeds: list[int]) -> list[dict[str, Any]]:
         runs.append(tuned_runs(work, seed, samples[seed]))
         looks.append(timed(work, number))
     usual = {str(place): statistics.median(look.steps[str(place)] for look in looks) for place in PLACES}
-    start = statistics.median(look.start for look in looks)
+    start, watching = (statistics.median(getattr(look, name) for look in looks) for name in ("start", "watching"))
     return [
-        of_seed(work, seed, samples[seed], run, usual, start, looks[number : number + 2])
+        of_seed(work, seed, samples[seed], run, usual, start, watching, looks[number : number + 2])
         for number, (seed, run) in enumerate(zip(seeds, runs, strict=True))
     ]
 
@@ -97,6 +101,7 @@ def of_seed(
     run: dict[str, Any],
     usual: dict[str, float],
     start: float,
+    watching: float,
     near: list[Timed],
 ) -> dict[str, Any]:
     def straight(place: Place, step: dict[str, float] = usual) -> float:
@@ -110,7 +115,7 @@ def of_seed(
     straight_losses = [
         unseen_loss(each.read_text(encoding="utf-8")) for each in sorted(work.glob(f"straight-*-seed{seed}.txt"))
     ]
-    steps = sum(each.get("steps", 0) * usual[name_of(each)] for each in journal)
+    steps = watching * sum(each.get("steps", 0) * usual[name_of(each)] for each in journal)
     starts = sum(each.get("startup_seconds", 0) + each.get("stopping_seconds", 0) for each in journal)
     own = run["online_seconds"] - sum(each["seconds"] for each in journal)
     best, chosen = min(PLACES, key=straight), Place(*run["offline_choice"])
@@ -129,6 +134,7 @@ def of_seed(
         "over_oracle": {way: seconds / oracle for way, seconds in ways.items()},
         "clock": run["online_seconds"] / min(straight(place, beside) for place in PLACES),
         "beside_steps": own + starts,
+        "watching": watching,
         "starts": len(journal),
         "online_choice": name_of(journal[-1]),
         "offline_choice": str(chosen),
@@ -177,8 +183,30 @@ def timed(work: Path, number: int) -> Timed:
         began = time.monotonic()
         said([*TORCHRUN, "--nproc-per-node=2", "train.py", "--steps", "1"], {"SCAV_CHECKPOINT_DIR": str(work / "none")})
         seconds = time.monotonic() - began
-        file.write_text(json.dumps(Timed(json.loads(found), seconds, os.getloadavg()[0])), encoding="utf-8")
+        watching = processor_seconds(work, ["-m", "--", "probes.run"]) / processor_seconds(work, [])
+        file.write_text(json.dumps(Timed(json.loads(found), seconds, watching, os.getloadavg()[0])), encoding="utf-8")
     return Timed(*json.loads(file.read_text(encoding="utf-8")))
+
+
+def processor_seconds(work: Path, watched_by: list[str]) -> float:
+    """Of many steps on two workers, with the looks that a run of so many has."""
+
+    def spent(steps: int) -> float:
+        folder = work / "watched"
+        folder.mkdir()
+        own = {
+            "SCAV_GPU_BATCH": "16",
+            "SCAV_CHECKPOINT_DIR": str(folder),
+            "SCAV_PROBE_OUTPUT": str(folder / "probe.json"),
+        }
+        own |= {"SCAV_PROBE_STRETCH": "run", "SCAV_PROBE_WINDOWS": "4", "SCAV_PROBE_WINDOW_STEPS": "10"}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        said([*TORCHRUN, "--nproc-per-node=2", *watched_by, "train.py", "--steps", str(steps)], own)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        shutil.rmtree(folder)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    return spent(WATCHED_STEPS) - spent(1)
 
 
 def tuned_runs(work: Path, seed: int, samples: dict[int, float]) -> dict[str, Any]:

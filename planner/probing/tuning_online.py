@@ -156,6 +156,7 @@ class OnlineAccount(NamedTuple):
     offline_hours: float
     never_hours: float
     best: int  # rows
+    chosen: int
     never: int
 
 
@@ -189,6 +190,7 @@ def online_account(
         offline_hours=probing + _first_of_chosen(online, stretches, chosen) + straight(chosen),
         never_hours=straight(never),
         best=best,
+        chosen=chosen,
         never=never,
     )
 

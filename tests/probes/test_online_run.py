@@ -13,7 +13,7 @@ from patience import PATIENCE_SECONDS
 
 pytest.importorskip("torch")
 
-from planner.probing import Stretch, fault_of_last, parse_stretches, trained_samples  # noqa: E402
+from planner.probing import Stretch, fault_of_last, parse_stretches, trained_samples
 
 SCRIPT = """
 import os, sys, time, torch
@@ -96,7 +96,7 @@ def test_steps_that_become_slower_are_noticed_and_the_run_goes_on_elsewhere(tmp_
     assert not journal[late].ended
     assert journal[-1].gpu_batch <= 40
     assert journal[-1].ended
-    assert journal[-1].samples > samples / 4
+    assert sum(stretch.samples for stretch in journal if stretch.gpu_batch <= 40) > samples / 4
     assert fault_of_last(journal) is None
     assert all(one.to_state == other.from_state for one, other in pairwise(journal))
     assert trained_samples(journal) == pytest.approx(samples, abs=64)
