@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +17,13 @@ from click.testing import Result
 # A step has a fixed part.
 PROGRAM = """\
 #!/usr/bin/env python3
-import json, os
+import json, os, time
 
 batch = int(os.environ["SCAV_GPU_BATCH"])
 step = {"step_seconds": 2.0 + 0.001 * batch, "samples": batch}
 with open("asked.txt", "a") as asked:
     asked.write(f"{batch}\\n")
+time.sleep(float(os.environ.get("SLEEPS", "0")))
 with open(os.environ["SCAV_PROBE_STEPS"], "a") as steps:
     steps.write((json.dumps(step) + "\\n") * 200)
 """
@@ -68,6 +74,45 @@ def test_after_an_interruption_it_comes_to_the_same_answer(tune: Callable[..., R
         (job / "asked.txt").unlink(missing_ok=True)
         assert tune().stdout.splitlines()[-2] == whole
         assert len(asked(job)) <= len(measured) - kept  # of a visit that was cut short not all is worth it any more
+
+
+def begun(job: Path, *, probe_seconds: int) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "planner", "tune", str(job), "--workers", "1", "--writes-steps", "--", "./train.py"]
+    environment = {**os.environ, "SCAV_LOCK_FOLDER": str(job), "SLEEPS": str(probe_seconds)}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(process: subprocess.Popen[str], file: Path, lines: int) -> None:
+    while process.poll() is None and len(file.read_text().splitlines() if file.exists() else []) < lines:
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_interrupted_at_five_moments_it_goes_on_and_measures_nothing_twice(
+    tune: Callable[..., Result], job: Path
+) -> None:
+    whole = tune().stdout.splitlines()[-2]
+    file = job / "measurements.jsonl"
+    count = len(file.read_text().splitlines())
+    file.unlink()
+    (job / "asked.txt").unlink()
+    moments = [(signal.SIGINT, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 2), (signal.SIGKILL, 1), (signal.SIGINT, 1)]
+    known: list[str] = []
+    for number, probes in moments:
+        before = len(asked(job))
+        process = begun(job, probe_seconds=2)
+        wait_for(process, job / "asked.txt", before + probes)  # so many more are under way, the last of them still is
+        process.send_signal(number)
+        process.communicate()
+        assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+        rows = file.read_text().splitlines() if file.exists() else []
+        assert rows[: len(known)] == known  # what was measured stays
+        known = rows
+    out, err = begun(job, probe_seconds=0).communicate()
+    assert whole in out.splitlines(), err
+    rows = file.read_text().splitlines()
+    assert rows[: len(known)] == known
+    assert len(rows) == count == len({json.loads(row)["gpu_batch"] for row in rows})
 
 
 def test_the_larger_batch_is_the_faster_one_here(tune: Callable[..., Result], job: Path) -> None:
