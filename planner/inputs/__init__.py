@@ -52,6 +52,7 @@ from planner.inputs.observations import Kind, Observation, Observed, parse_obser
 from planner.inputs.plan_inputs import Earlier, Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
 from planner.inputs.runs import Ran, are_older, digest_of
 from planner.inputs.strategy_text import parse_strategy, refuse_strategy, strategy_text
+from planner.inputs.traced_peak import TracedPeak
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "StrategyOptions",
     "Stretches",
     "Trace",
+    "TracedPeak",
     "Training",
     "TransformerShape",
     "Workload",

@@ -12,6 +12,7 @@ from planner.outside.runners.machine_lock import only_probe_here
 from planner.outside.runners.noise_state import NoiseState, noise_state
 from planner.outside.runners.shared_with_probes import hold_batch
 from planner.outside.runners.stretch import SeenStretch, StretchRunner
+from planner.outside.runners.tracing import trace_script
 
 __all__ = [
     "PROBES_FOLDER",
@@ -32,4 +33,5 @@ __all__ = [
     "noise_state",
     "only_probe_here",
     "probing",
+    "trace_script",
 ]
