@@ -2,8 +2,8 @@
 
 `traced_model.py` is the training script, in plain PyTorch, as the two projects' sources write it. What cannot be built
 so is left out and counted: litgpt's FSDP of 2023 (PyTorch's first version, flat parameters), what is compiled without
-recomputation, and torchtune's 405B. Compiled rows with recomputation are traced without compiling. Prints Markdown, or
-JSON with --json. Takes minutes: every row is a training of its own.
+recomputation, and torchtune's 405B. Of compiled rows with recomputation the loss is what compiling makes of it. Prints
+Markdown, or JSON with --json. Takes minutes: every row is a training of its own.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def traced(row: Row) -> Traced:
     words += ["--training", strategy.training]
     words += ["--double-quantized"] * (strategy.double_quantized and strategy.training == "qlora")
     words += ["--chunked"] * (row.shape.loss == "chunked")
+    words += ["--compiled"] * strategy.compiled
     probe = Probe(
         instance_type="published",
         nodes=1,

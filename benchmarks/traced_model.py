@@ -59,6 +59,7 @@ class Recipe(NamedTuple):
     training: str
     double_quantized: bool
     chunked: bool
+    compiled: bool  # the loss; of blocks that are computed again nothing is kept that compiling could spare
 
     @property
     def adapts(self) -> bool:
@@ -275,13 +276,30 @@ class Decoder(nn.Module):
         return [self.out(x).float()]
 
 
-def loss_of(logits: list[Tensor], targets: Tensor) -> Tensor:
+class _CompiledLoss(torch.autograd.Function):
+    """What torch.compile makes of a chunk's loss: logits are kept as they came, and the softmax is computed again."""
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        context.save_for_backward(logits, targets, logits.new_empty(len(logits), dtype=torch.float32))
+        return logits.new_empty((), dtype=torch.float32)
+
+    @staticmethod
+    def backward(context: Any, *_: Tensor) -> tuple[Tensor, None]:
+        return torch.empty_like(context.saved_tensors[0]), None
+
+
+def loss_of(logits: list[Tensor], targets: Tensor, recipe: Recipe) -> Tensor:
     losses = []
     start = 0
     for part in logits:
         wanted = targets[:, start : start + part.shape[1]].flatten()
         start += part.shape[1]
-        losses.append(functional.cross_entropy(part.flatten(0, 1).float(), wanted, reduction="sum"))
+        rows = part.flatten(0, 1)
+        if recipe.compiled:
+            losses.append(_CompiledLoss.apply(rows, wanted))
+        else:
+            losses.append(functional.cross_entropy(rows.float(), wanted, reduction="sum"))
     return torch.stack(losses).sum() / targets.numel()
 
 
@@ -293,9 +311,10 @@ def main() -> None:
     parser.add_argument("--training", choices=("full", "lora", "qlora"), required=True)
     parser.add_argument("--double-quantized", action="store_true")
     parser.add_argument("--chunked", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
     given = parser.parse_args()
     shape, micro_batch = SHAPES[given.model], int(os.environ["SCAV_GPU_BATCH"])
-    recipe = Recipe(given.recipe == "litgpt", given.training, given.double_quantized, given.chunked)
+    recipe = Recipe(given.recipe == "litgpt", given.training, given.double_quantized, given.chunked, given.compiled)
     torch.set_default_dtype(torch.bfloat16)
     model = scav_probe.shard(Decoder(shape, recipe), blocks=[Block])
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -303,7 +322,7 @@ def main() -> None:
     text = torch.zeros(micro_batch, given.length, dtype=torch.int64)
     for _ in range(3):
         for _ in range(int(os.environ["SCAV_ACCUMULATION"])):
-            loss_of(model(text), text).backward()
+            loss_of(model(text), text, recipe).backward()
         optimizer.step()
         optimizer.zero_grad()
 
