@@ -14,7 +14,7 @@ from planner.inputs.job.fields import LARGEST_BATCH, CountRange
 from planner.inputs.job.parse import JobFile, parse_job
 from planner.inputs.job.placeholders import filled_command, holds_strategy, placeholder_fault
 from planner.inputs.job.remembered import with_command, written_command
-from planner.inputs.job.schema import Constraints, Job, Network, Objective, Run
+from planner.inputs.job.schema import GP3_MIBPS, Constraints, Job, Network, Objective, Run
 from planner.inputs.job.strategies import (
     RECOMPUTES,
     SHARDINGS,
@@ -57,6 +57,7 @@ from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
 __all__ = [
     "ADVISOR_URL",
+    "GP3_MIBPS",
     "HERE_ONLY",
     "LARGEST_BATCH",
     "LOCAL",
