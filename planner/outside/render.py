@@ -48,6 +48,16 @@ def render_probe(
     return render_code(__version__, templates=templates, module=module) | {VARIABLES_FILE: _json(values)}
 
 
+def render_root(
+    templates: Mapping[str, str], modules: Mapping[str, Mapping[str, str]], *, source: str
+) -> dict[str, str]:
+    """A root module whose plan is a resource; `source` is where Terraform finds the provider."""
+    files = {name: _render(text, {"source": source}) for name, text in templates.items()}
+    for module, texts in modules.items():
+        files |= {f"modules/{module}/{name}": text for name, text in texts.items()}
+    return files
+
+
 def render_code(scav_version: str, *, templates: Mapping[str, str], module: Mapping[str, str]) -> dict[str, str]:
     """What is the same for every plan of one version."""
     values = {"scav_version": scav_version} | _variable_values(templates.get("variables.tf", ""), module)
