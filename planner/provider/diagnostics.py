@@ -47,13 +47,15 @@ def diagnosed(error: Exception, said: Mapping[str, Any] | None) -> Any:
 
 def _of_input(error: InputError, said: Mapping[str, Any]) -> Any:
     """A key of the job that an attribute replaced is that attribute's; a file is the attribute's that names it."""
-    attribute, where = JOB if said else "", []
+    attribute, where = JOB if JOB in said else "", []
     if error.file == "command line":
         parts = re.split(r"[.\[]", error.key or "")
         attribute = next((row.name for row in OVERRIDES if row.name in parts), attribute)
     elif error.file == JOB:
         where = [f"line {error.line}"] if error.line else []
         where += [error.key] if error.key else []
+    elif error.file is None and error.key in said:
+        attribute = str(error.key)
     elif error.file is not None:
         named = [row.name for row in FILES if said.get(row.name) and error.file.startswith(said[row.name])]
         attribute = named[0] if named else attribute

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from planner import __version__
 from planner.errors import InputError, ScavError
 from planner.outside import store
+from planner.outside.doctor import Finding
 from planner.provider import launcher
 
 SOURCE = "terraform.local/scav/scav"  # no registry has this host: Terraform asks none for it
@@ -52,6 +53,23 @@ def install(folder: Path) -> Installed:
         store.write_text_atomically(path, text)
         path.chmod(0o755)
     return Installed(paths, store.sha256(text))
+
+
+def state_of_installation() -> Finding:
+    """Whether Terraform would find the code that is here."""
+    name, again = "Terraform provider", "to plan inside Terraform: scav provider install"
+    if missing := missing_packages():
+        to_do = "to plan inside Terraform: pip install 'scav-planner[provider]', then scav provider install"
+        return Finding(name=name, ok=False, found=f"{', '.join(missing)} missing", to_do=to_do)
+    try:
+        path = plugin_folder() / SOURCE / __version__ / PLATFORMS[0] / executable_name()
+        same = store.exists(path) and store.load_text(path) == launcher_text()
+    except ScavError as error:
+        return Finding(name=name, ok=False, found=str(error), to_do=again)
+    if same:
+        return Finding(name=name, ok=True, found=f"{__version__} in {path.parents[1]}")
+    found = "is of other code than this" if store.exists(path) else "not installed"
+    return Finding(name=name, ok=False, found=found, to_do=again)
 
 
 def executable_name() -> str:

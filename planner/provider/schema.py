@@ -63,6 +63,7 @@ def _rows(use: Literal["required", "optional", "computed"], *rows: tuple[str, An
     return tuple(AttributeSpec(name, kind, use, text) for name, kind, text in rows)
 
 
+_CATALOG = "File of prices. Not named: the newest catalog-DATE.json beside main.tf, else scav's own."
 # They replace what the job file says, as the options of `scav plan` do.
 OVERRIDES = _rows(
     "optional",
@@ -81,7 +82,7 @@ FILES = _rows(
     ("measurements", "string", "File of measurements. Not named: measurements.jsonl beside main.tf, if it is there."),
     ("history", "string", "Folder of other jobs whose measurements say something of this one."),
     ("spot_history", "string", "Folder of recordings of spot capacity. Not named: spot-history beside main.tf."),
-    ("catalog", "string", "File of prices. Not named: the newest catalog-DATE.json beside main.tf, else scav's own."),
+    ("catalog", "string", _CATALOG),
 )
 LIMITS = _rows(
     "optional",
@@ -135,3 +136,37 @@ COMPUTED = _rows(
     ),
 )
 RESOURCE = (*INPUTS, *COMPUTED)
+DATA_PLAN = tuple(row for row in RESOURCE if row.name != "keepers")
+OFFER: dict[str, Any] = {
+    "instance_type": "string",
+    "region": "string",
+    "gpu": "string",
+    "gpu_count": "number",
+    "gpu_memory_gib": "number",
+    "vcpu": "number",
+    "ram_gib": "number",
+    "on_demand_usd": "number",
+    "spot_usd": "number",
+}
+DATA_OFFERS = (
+    *_rows(
+        "optional",
+        ("queries", STRINGS, "Instance types (g5.*) or GPUs (A100:80GB, 24GB..:8). Not named: every machine."),
+        ("regions", STRINGS, "AWS regions. Not named: wherever there is an offer."),
+        (
+            "catalog",
+            "string",
+            _CATALOG,
+        ),
+    ),
+    *_rows(
+        "computed",
+        ("catalog_name", "string", "Whose prices."),
+        (
+            "offers",
+            ["list", ["object", OFFER]],
+            "A machine in a region: dollars per hour, spot in the cheapest zone.",
+        ),
+    ),
+)
+DATA_SOURCES = {TYPE_NAME: DATA_PLAN, "scav_offers": DATA_OFFERS}

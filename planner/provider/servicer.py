@@ -12,7 +12,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.provider import schema
 from planner.provider.diagnostics import diagnosed, warned
-from planner.provider.schema import COMPUTED, INPUTS, RESOURCE, STATE_VERSION, TYPE_NAME
+from planner.provider.schema import COMPUTED, DATA_SOURCES, INPUTS, RESOURCE, STATE_VERSION, TYPE_NAME
 from planner.provider.values import UNKNOWN, decoded, encoded, is_known
 from planner.provider.wire import MESSAGES, METHODS
 
@@ -40,12 +40,20 @@ def _said(request: Any) -> dict[str, Any] | None:
 
 
 def _metadata(_request: Any, _found: list[Any]) -> dict[str, Any]:
-    return {"resources": [MESSAGES["TypeName"](type_name=TYPE_NAME)]}
+    sources = [MESSAGES["TypeName"](type_name=name) for name in DATA_SOURCES]
+    return {"resources": [MESSAGES["TypeName"](type_name=TYPE_NAME)], "data_sources": sources}
 
 
 def _schemas(_request: Any, _found: list[Any]) -> dict[str, Any]:
-    resource = MESSAGES["NamedSchema"](key=TYPE_NAME, value=_schema(RESOURCE))
-    return {"provider": _schema(()), "resource_schemas": [resource]}
+    return {
+        "provider": _schema(()),
+        "resource_schemas": [_named(TYPE_NAME, RESOURCE)],
+        "data_source_schemas": [_named(name, rows) for name, rows in DATA_SOURCES.items()],
+    }
+
+
+def _named(name: str, rows: Iterable[schema.AttributeSpec]) -> Any:
+    return MESSAGES["NamedSchema"](key=name, value=_schema(rows))
 
 
 def _schema(rows: Iterable[schema.AttributeSpec]) -> Any:
@@ -64,6 +72,8 @@ def _nothing(_request: Any, _found: list[Any]) -> dict[str, Any]:
 
 def _validate(request: Any, _found: list[Any]) -> dict[str, Any]:
     """The job's text and what replaces parts of it; files are looked at when they are used."""
+    if request.type_name != TYPE_NAME:
+        return {}
     said = decoded(request.config)
     words = {name: said[name] for name in (schema.JOB, *(row.name for row in schema.OVERRIDES))}
     if is_known(words):
@@ -115,6 +125,21 @@ def _apply(request: Any, found: list[Any]) -> dict[str, Any]:
     return {"new_state": encoded(inputs | computed), "private": private}
 
 
+def _read_data(request: Any, found: list[Any]) -> dict[str, Any]:
+    """Anew at every plan of Terraform's; it asks once everything is known."""
+    said = decoded(request.config)
+    if request.type_name == TYPE_NAME:
+        from planner.provider.kept import refuse_beyond_limits
+
+        computed, _ = _decided(said, found)
+        refuse_beyond_limits(said, computed)
+    else:
+        from planner.provider.offers import offered
+
+        computed = offered(said)
+    return {"state": encoded(said | computed)}
+
+
 def _read(request: Any, _found: list[Any]) -> dict[str, Any]:
     return {"new_state": request.current_state, "private": request.private}
 
@@ -152,6 +177,8 @@ _ANSWERS: dict[str, Callable[[Any, list[Any]], dict[str, Any]]] = {
     "PlanResourceChange": _plan,
     "ApplyResourceChange": _apply,
     "ImportResourceState": _import,
+    "ValidateDataResourceConfig": _validate,
+    "ReadDataSource": _read_data,
     "GetFunctions": _nothing,
     "StopProvider": _nothing,
 }

@@ -10,10 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from planner.provider.schema import COMPUTED, INPUTS, VARIABLES, AttributeSpec
+from planner.provider.schema import COMPUTED, DATA_OFFERS, INPUTS, OFFER, VARIABLES, AttributeSpec
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "provider.md"
 BETWEEN = re.compile(r"(?s)(?<=--update-golden` -->\n).*?(?=<!-- end -->)")
+
+
+def offers() -> str:
+    columns = ", ".join(f"`{name}`" for name in OFFER)
+    table = ["| attribute | type | what it is |", "|---|---|---|", *rows(DATA_OFFERS)]
+    return "\n".join(["", *table, "", f"An offer has {columns}.", "", ""])
 
 
 def attributes() -> str:
@@ -38,10 +44,12 @@ def words(kind: Any) -> str:
 
 def test_the_page_has_every_attribute(update_golden):
     text = PAGE.read_text(encoding="utf-8")
+    wanted = [attributes(), offers()]
     if update_golden:
-        PAGE.write_text(BETWEEN.sub(lambda _: attributes(), text), encoding="utf-8")
+        parts = iter(wanted)
+        PAGE.write_text(BETWEEN.sub(lambda _: next(parts), text), encoding="utf-8")
     else:
-        assert BETWEEN.findall(text) == [attributes()]
+        assert BETWEEN.findall(text) == wanted
 
 
 def test_the_first_example_is_what_init_writes(run_scav, tmp_path):

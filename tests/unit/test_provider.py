@@ -17,7 +17,16 @@ from planner.outside.input_files import load_inputs_of
 from planner.outside.module_variables import variables_of
 from planner.plan import make_plan, workspace_variables
 from planner.provider import kept
-from planner.provider.schema import COMPUTED, INPUTS, OVERRIDES, RESOURCE, STATE_VERSION, TYPE_NAME, VARIABLES
+from planner.provider.schema import (
+    COMPUTED,
+    DATA_OFFERS,
+    INPUTS,
+    OVERRIDES,
+    RESOURCE,
+    STATE_VERSION,
+    TYPE_NAME,
+    VARIABLES,
+)
 from planner.provider.servicer import answer
 from planner.provider.values import UNKNOWN, decoded, encoded
 from planner.provider.wire import ERROR, MESSAGES, METHODS, WARNING
@@ -263,6 +272,32 @@ def test_warnings_of_a_plan_are_diagnostics(said):
     reply = answer("PlanResourceChange", change(said))
     assert {each.severity for each in reply.diagnostics} == {WARNING}
     assert "before apply, the job must say" in reply.diagnostics[0].detail
+
+
+def read_data(name: str, said: dict[str, Any]) -> Any:
+    return answer("ReadDataSource", MESSAGES["Config"](type_name=name, config=encoded(said)))
+
+
+def test_data_is_the_same_plan_as_the_resource_s(said):
+    state, _ = planned(said)
+    asked = {name: value for name, value in said.items() if name != "keepers"}
+    found = decoded(read_data(TYPE_NAME, asked).state)
+    assert found == {name: value for name, value in state.items() if name != "keepers"}
+    assert complaint(read_data(TYPE_NAME, asked | {"max_usd": 1}))[0] == "max_usd"
+
+
+def test_offers_are_those_of_the_catalogue(run_scav, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = dict.fromkeys(row.name for row in DATA_OFFERS) | {"queries": ["g5.*"], "regions": ["us-east-1"]}
+    rows = decoded(read_data("scav_offers", asked).state)["offers"]
+    listed = json.loads(run_scav("catalog", "list", "g5.*", "--json").stdout)["machines"]
+    assert [row["instance_type"] for row in rows] == [row["instance_type"] for row in listed]
+    assert [float(row["on_demand_usd"]) for row in rows] == [row["on_demand_usd"] for row in listed]
+    everything = decoded(read_data("scav_offers", dict.fromkeys(asked)).state)["offers"]
+    assert len(everything) > len(rows)
+    assert complaint(read_data("scav_offers", asked | {"regions": ["us-east-l"]}))[0] == "regions"
+    assert complaint(read_data("scav_offers", asked | {"queries": ["g55.*"]}))[0] == "queries"
+    assert complaint(read_data("scav_offers", asked | {"catalog": "gone.json"}))[0] == "catalog"
 
 
 def upgraded(state: dict[str, Any], version: int) -> Any:
