@@ -1,7 +1,7 @@
 """What user and world say: the job, the catalogue, measurements, recordings, and how they become a plan's inputs."""
 
 from planner.inputs.catalog.advisor import ADVISOR_URL, parse_advisor
-from planner.inputs.catalog.listing import Listing, Order, list_machines, sort_listings
+from planner.inputs.catalog.listing import Listing, Order, checked_regions, list_machines, sort_listings
 from planner.inputs.catalog.refresh import Machine, RegionAnswer, network_gbps, refresh_catalog
 from planner.inputs.catalog.selection import named_instance_type, select_instance_types
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
@@ -119,6 +119,7 @@ __all__ = [
     "TransformerShape",
     "Workload",
     "are_older",
+    "checked_regions",
     "described_model",
     "digest_of",
     "drafted_job",
