@@ -29,7 +29,7 @@ def tune_online(job: Path, options: HereOptions) -> None:
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
-    online = OnlineSpace(job_file.job, options.counts)
+    online = OnlineSpace(job_file.job, [workers for _, workers in options.placements])
     notebook = HereNotebook(folder, script_of(job_file, options), options)
     home = folder / _FOLDER
     file = home / _JOURNAL
