@@ -108,7 +108,7 @@ def kind_of(
         largest=np.max(np.where(fits, batches, 0), axis=1),
         computing=seconds[:, 0],
         exposed=np.maximum(seconds - seconds[:, :1], 0.0),
-        extrapolated=step.extrapolated.reshape(shape).any(axis=1),
+        extrapolated=np.asarray(step.extrapolated.reshape(shape).any(axis=1)),
         usd=dict(zip(places, (offers.node_usd + offers.volume_usd_per_node).tolist(), strict=True)),
         checkpoint_usd=dict(zip(places, offers.checkpoint_usd.tolist(), strict=True)),
     )
