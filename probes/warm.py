@@ -53,21 +53,22 @@ def _lead(order: dict[str, Any]) -> list[str]:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    told, tell = os.pipe()
-    workers: list[int] = []
+    workers: dict[int, int] = {}  # and the pipe to each: of one that they share nobody would get a whole line
     for rank in range(order["workers"]):
+        told, tell = os.pipe()
         worker = os.fork()
         if not worker:
             os.close(tell)
             _become(rank, order["workers"], told)
             return list(order["arguments"])
-        workers.append(worker)
-    os.close(told)
+        os.close(told)
+        workers[worker] = tell
     # Its threads begin here, after the last fork. Nobody else can have taken the port by the time workers want it.
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    os.write(tell, f"{store.port}\n".encode() * len(workers))
-    os.close(tell)
-    return _wait(workers)
+    for tell in workers.values():
+        os.write(tell, f"{store.port}\n".encode())
+        os.close(tell)
+    return _wait(set(workers))
 
 
 def _redirect(log: str) -> None:
@@ -79,12 +80,11 @@ def _redirect(log: str) -> None:
 def _become(rank: int, count: int, told: int) -> None:
     """What torchrun says to a worker. What the copy has of this process's chance is drawn anew."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    digits = b""
-    while not digits.endswith(b"\n"):
-        digits += os.read(told, 1) or b"0\n"
+    with os.fdopen(told) as pipe:
+        port = int(pipe.readline())
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0}
     sizes = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_WORLD_SIZE": 1}
-    store = {"MASTER_ADDR": "localhost", "MASTER_PORT": int(digits)}
+    store = {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
     torchrun = {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0}
     os.environ.update({name: str(value) for name, value in (ranks | sizes | store | torchrun).items()})
     # A probe says how long starting takes where nothing was imported before.
@@ -94,9 +94,9 @@ def _become(rank: int, count: int, told: int) -> None:
         numpy.random.seed()
 
 
-def _wait(workers: list[int]) -> NoReturn:
+def _wait(left: set[int]) -> NoReturn:
     """For all of them; the code of the first that failed."""
-    failed, left, deadline = 0, set(workers), float("inf")
+    failed, deadline = 0, float("inf")
     while left:
         worker, status = os.waitpid(-1, os.WNOHANG if failed else 0)
         if worker:

@@ -21,7 +21,7 @@ from planner.units import format_usd
 
 NODE_COUNTS = (1, 2, 4)  # the smallest that tell the network's terms apart; time on more of them is predicted
 FAMILIES = 3
-_SHORTEST_SECONDS, _LONGEST_SECONDS = 60, 14_400  # as templates/probe allows
+_SHORTEST_SECONDS, LONGEST_SECONDS = 60, 14_400  # as templates/probe allows
 _SAFETY = 2.0  # a cluster that takes longer than this times what is expected is ended
 _SLOW_START_SECONDS = 300.0
 _USUAL_LIMIT_SECONDS = 3600.0
@@ -79,7 +79,7 @@ def probe_clusters(
     """
     if max(node_counts) > max(NODE_COUNTS):
         raise InputError(f"a probe takes at most {max(NODE_COUNTS)} nodes; more are predicted", key="--nodes")
-    if longest_seconds is not None and not _SHORTEST_SECONDS <= longest_seconds <= _LONGEST_SECONDS:
+    if longest_seconds is not None and not _SHORTEST_SECONDS <= longest_seconds <= LONGEST_SECONDS:
         raise InputError("a probing cluster may run between a minute and four hours", key="--max-duration")
     if strategy is not None:
         refuse_strategy(inputs.job_file.job.workload, strategy)
@@ -118,7 +118,8 @@ def _cluster(
     price = node_price(inputs, offer, spot=spot)
     if not batches or price is None:
         return None
-    return cluster_of(inputs, survey, offer, price, nodes, batches, longest_seconds)
+    found = cluster_of(inputs, survey, offer, price, nodes, batches, longest_seconds)
+    return found if found.expected_seconds < LONGEST_SECONDS else None
 
 
 def _room(inputs: PlanInputs, survey: Survey, offer: Candidate, nodes: int) -> tuple[int, int]:
@@ -156,7 +157,7 @@ def cluster_of(
     )
     startup = survey.models.overheads.startup_seconds
     expected = startup + measuring_seconds(survey.models.step_seconds(configurations).p50.tolist())
-    longest = longest_seconds or min(_SAFETY * expected + _SLOW_START_SECONDS, _USUAL_LIMIT_SECONDS)
+    longest = longest_seconds or _longest(expected)
     return ProbeCluster(
         instance_type=instance_type.name,
         region=offer.region,
@@ -173,6 +174,12 @@ def cluster_of(
         max_seconds=math.ceil(longest / 60) * 60,
         strategy=offer.strategy,
     )
+
+
+def _longest(expected: float) -> float:
+    """The usual limit, or longer where less would end what takes no longer than expected."""
+    limit = min(max(_USUAL_LIMIT_SECONDS, expected + _SLOW_START_SECONDS), LONGEST_SECONDS)
+    return min(_SAFETY * expected + _SLOW_START_SECONDS, limit)
 
 
 def _batches(job: Job, nodes: int, copies: int, fitting: int) -> tuple[int, ...]:

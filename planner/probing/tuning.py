@@ -18,7 +18,7 @@ from planner.inputs import Job, PlanInputs
 from planner.models import Configurations, Strategies
 from planner.probing.further_probe import MOST_NODES
 from planner.probing.next_probe import Belief, ProbeSpace, Visit, start_plan
-from planner.probing.probe_clusters import NodePrice, ProbeCluster, cluster_of, node_price, promising
+from planner.probing.probe_clusters import LONGEST_SECONDS, NodePrice, ProbeCluster, cluster_of, node_price, promising
 from planner.probing.probe_plan import measuring_seconds, probe_of
 from planner.search import Candidate, Survey, Wanted, evaluate, every_split, strategy_table, take_survey
 
@@ -92,6 +92,9 @@ def space_of(
     if not len(space):
         return rented
     belief = rented.believe(inputs, survey)
+    in_time = space.startup_seconds + belief.probe_seconds < LONGEST_SECONDS
+    space = replace(space, measurable=space.measurable & in_time)
+    rented = replace(rented, space=space)
     return replace(rented, start=tuple(start_plan(space, belief.probe_seconds, float(belief.job_usd.min()))))
 
 

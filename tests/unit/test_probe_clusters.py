@@ -86,6 +86,14 @@ def test_the_maximum_holds_the_price_until_aws_itself_ends_the_nodes() -> None:
         assert cluster.expected_seconds < cluster.max_seconds <= 3600
 
 
+def test_what_takes_long_is_not_ended_before_it_can_be_done() -> None:
+    """Seven billion weights with as many samples as fit take more than the usual hour here."""
+    clusters = clusters_of("llama-7b-finetune", instance_types=["g7e.*", "g6.48xlarge"])
+    assert max(cluster.expected_seconds for cluster in clusters) > 7200
+    assert all(cluster.expected_seconds < cluster.max_seconds <= 14_400 for cluster in clusters)
+    assert all(cluster.expected_usd < cluster.max_usd for cluster in clusters)
+
+
 def test_what_the_user_says_of_the_longest_time_is_kept() -> None:
     assert {cluster.max_seconds for cluster in clusters_of("digits-cnn", seconds=7200.0)} == {7200}
 

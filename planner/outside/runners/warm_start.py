@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -51,17 +52,19 @@ class WarmProcesses:
             env={**os.environ, "PYTHONPATH": probes_path(), "OMP_NUM_THREADS": "1", MARK: mark},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        self._answers = _Answers(self._process)
+        self.pid, self._answers = self._process.pid, _Answers(self._process)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
         kill_marked(self._mark)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):  # what it did not read any more
+                    stream.close()
 
     def wait_until_ready(self) -> None:
         if not self._answers.is_ready and not self._answers.line(None):
@@ -74,11 +77,14 @@ class WarmProcesses:
         order = {"workers": workers, "arguments": [*arguments], "folder": str(folder), "log": str(log.absolute())}
         assert self._process.stdin is not None  # noqa: S101 - asked for
         environment = {**environment, MARK: self._mark}
-        self._process.stdin.write(json.dumps({**order, "environment": environment}).encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it was killed, and answers nothing
+            self._process.stdin.write(json.dumps({**order, "environment": environment}).encode() + b"\n")
+            self._process.stdin.flush()
         answer = self._answers.line(None)
         if not answer:
-            raise ScavError("the process that starts stretches was killed")
+            raise ScavError(
+                "the process that starts stretches was killed; the same command goes on from the checkpoint"
+            )
         return Forked(int(answer), self._answers)
 
 
