@@ -75,7 +75,7 @@ class RayNodes:
     def seen(self) -> dict[str, Any]:
         look = [sys.executable, "-c", LOOK, self.address]
         found = subprocess.run(look, env=self.environment, capture_output=True, text=True, check=False)
-        return json.loads(found.stdout) if found.returncode == 0 else {"nodes": 0}
+        return json.loads(found.stdout.splitlines()[0]) if found.returncode == 0 else {"nodes": 0}  # then Ray may warn
 
     def is_clean(self) -> bool:
         seen = self.seen()
