@@ -13,6 +13,8 @@ from planner.outside.runners.noise_state import NoiseState, noise_state
 from planner.outside.runners.ray_runner import RayRunner
 from planner.outside.runners.shared_with_probes import hold_batch
 from planner.outside.runners.stretch import SeenStretch, StretchRunner
+from planner.outside.runners.tracing import trace_script
+from planner.outside.runners.warm_start import WarmProcesses
 
 __all__ = [
     "PROBES_FOLDER",
@@ -27,6 +29,7 @@ __all__ = [
     "Script",
     "SeenStretch",
     "StretchRunner",
+    "WarmProcesses",
     "hold_batch",
     "inspect_script",
     "leftovers",
@@ -34,4 +37,5 @@ __all__ = [
     "noise_state",
     "only_probe_here",
     "probing",
+    "trace_script",
 ]
