@@ -103,6 +103,6 @@ def test_a_folder_with_its_data_is_too_large_to_send(digits: Path) -> None:
 
 def test_a_script_elsewhere_would_not_be_there(digits: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    for command in ("../train.py", str(tmp_path / "train.py")):
-        with pytest.raises(InputError, match="lies outside of the job's folder, and nodes get that alone"):
+    for command in ("../train.py", str(tmp_path / "train.py"), str(digits / "train.py")):
+        with pytest.raises(InputError, match="must be named from the job's folder on, which is all that nodes get"):
             ray_runner.packed(digits, (command,))
