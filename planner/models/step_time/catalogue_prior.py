@@ -13,10 +13,6 @@ from planner.models.step_time.prior import Prior
 from planner.models.step_time.rows import MeasuredRows
 from planner.models.step_time.unprobed_types import Multipliers
 
-# Where anything was measured, the data sheet must not argue with it about the speed of the GPU. Robust errors pull
-# with limited force, and a narrow prior would win.
-LEAST_SCALE_SD = 1.0
-
 
 def catalogue_prior(
     usual: Prior,
@@ -34,9 +30,10 @@ def catalogue_prior(
     compute, launch, link, network = (float(each) for each in seconds)
     doubt = np.sqrt(np.diag(multipliers.covariance))
     gpus, named = instance_type.gpu_count, dict(zip(NAMES, usual.mean.tolist(), strict=True))
-    share = np.array([compute, launch]) / (compute + launch)
     informed = {
-        "scale": (np.log(compute + launch) - log_seconds, max(float(np.hypot(*(share * doubt[:2]))), LEAST_SCALE_SD)),
+        # Where anything was measured, the data sheet must not argue with it about the speed of the GPU.
+        # Robust errors pull with limited force, and a narrow prior would win.
+        "scale": (np.log(compute + launch) - log_seconds, usual.sd[NAMES.index("scale")]),
         "fixed": (np.log(launch / compute), np.hypot(*doubt[:2])),
         "network": (np.log(network) - named["width_power"] * np.log(gpus) - log_seconds, doubt[3]),
         "pair": (0.0, usual.sd[NAMES.index("pair")]),
