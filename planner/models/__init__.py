@@ -11,6 +11,9 @@ from planner.models.sharded_memory.architecture import model_parameters
 from planner.models.sharded_memory.calibration import (
     CONTEXT_GIB,
     GIB,
+    SHIPPED,
+    TRACED,
+    Calibration,
     MemoryInterval,
     allocated_interval,
     fit_probability,
@@ -21,7 +24,7 @@ from planner.models.sharded_memory.peak import Peak, moments, peak_memory
 from planner.models.sharded_memory.strategy import Strategy, check_strategy, job_strategy
 from planner.models.sharded_memory.ways import Way, ways_to_fit
 from planner.models.step_time.data_sheet import TERMS, StepTerms
-from planner.models.step_time.earlier_jobs import SHARING
+from planner.models.step_time.earlier_jobs import likeness
 from planner.models.step_time.model import StepTimeModel
 from planner.models.step_time.rows import MeasuredRows, spread_subset
 from planner.models.step_time.this_machine import MachineStepTime
@@ -36,11 +39,13 @@ __all__ = [
     "JPEG_VCPU_SECONDS",
     "LEAST_POINTS",
     "RESIDUAL_SD",
-    "SHARING",
+    "SHIPPED",
     "TERMS",
+    "TRACED",
     "TYPE_SD",
     "UNNOTICED_SHARE",
     "WAITING",
+    "Calibration",
     "Configurations",
     "ConvergenceModel",
     "Curve",
@@ -65,6 +70,7 @@ __all__ = [
     "forecast_curve",
     "intervals_seconds",
     "job_strategy",
+    "likeness",
     "model_parameters",
     "moments",
     "peak_memory",
