@@ -70,11 +70,11 @@ SECTIONS = (
         "the host, the middle of the growth that they allow is expected and not the most; and that far from all probes "
         "the middle of two forms is expected, with a host and without. The last is for ResNet-50 on the Quadro node, "
         "row H, where only the largest batch that was measured was not bound by the host (41 % before). Eleven ways "
-        "were tried there, with both tables in view: a deviation of each batch that all placements share (three "
+        "were tried there, with both tables in view: a deviation of each batch that all placements share (two "
         "widths: better here, by a point worse in row H above), softer bounds of the host (two), the form without a "
         "host alone, and shares between both forms by what the job's rows say (four: they say the wrong thing, "
-        "since kernels of one batch are measured on all placements) or half and half, which is what is used, and the "
-        "better in row H of both tables.",
+        "since kernels of one batch are measured on all placements) or half and half, which is what is used (also "
+        "tried without the middle of what is allowed), and the better in row H of both tables.",
         "step_time",
         arguments=("--cluster", "dgx", "quad", "--split", "A", "B", "C", "D", "E", "H", "P"),
     ),
