@@ -25,6 +25,7 @@ from planner.plan.forecast import Forecast, format_forecasts, predict_one, sweep
 from planner.plan.forecast_request import ForecastRequest, Named, forecast_request
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
 from planner.plan.memory_report import MemoryQuestion, asked_training, flat_rows, format_memory, memory_reports
+from planner.plan.permissions import iam_policy
 from planner.plan.policy import Running, deadline_policy, parse_policy
 from planner.plan.prices import PriceComparison, compare_prices, price_differences, price_notes
 from planner.plan.ratios import hours_cell
@@ -95,6 +96,7 @@ __all__ = [
     "history_entry",
     "history_list",
     "hours_cell",
+    "iam_policy",
     "is_known",
     "is_read_by_terraform",
     "loss_outlook",

@@ -1,12 +1,13 @@
 """Every candidate priced, and one chosen; DeepVM's rule as another way to choose."""
 
 from planner.search.candidates import (
-    HOURS_PER_MONTH,
     Market,
     batch_shares,
     every_split,
     offers_by_market,
     root_volume_gib,
+    stored_sizes,
+    volume_hourly_usd,
 )
 from planner.search.decision import Chosen, choose_candidate, cluster, simulated_choice
 from planner.search.deepvm.rental import MEMORY_TYPES_SOURCE, DeepVm, Rental, ScalingOf
@@ -19,7 +20,6 @@ from planner.search.survey import Survey, take_survey
 from planner.search.tables import Wanted, strategy_table
 
 __all__ = [
-    "HOURS_PER_MONTH",
     "MAX_WAIT_HOURS",
     "MEMORY_TYPES_SOURCE",
     "NEAR_TIE",
@@ -49,6 +49,8 @@ __all__ = [
     "simulated",
     "simulated_choice",
     "step_seconds",
+    "stored_sizes",
     "strategy_table",
     "take_survey",
+    "volume_hourly_usd",
 ]

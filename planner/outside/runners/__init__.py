@@ -13,6 +13,7 @@ from planner.outside.runners.noise_state import NoiseState, noise_state
 from planner.outside.runners.shared_with_probes import hold_batch
 from planner.outside.runners.stretch import SeenStretch, StretchRunner
 from planner.outside.runners.tracing import trace_script
+from planner.outside.runners.warm_start import WarmProcesses
 
 __all__ = [
     "PROBES_FOLDER",
@@ -26,6 +27,7 @@ __all__ = [
     "Script",
     "SeenStretch",
     "StretchRunner",
+    "WarmProcesses",
     "hold_batch",
     "inspect_script",
     "leftovers",

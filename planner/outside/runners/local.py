@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from planner.errors import InputError, OutOfMemory, ScavError, ScriptFailed, one_line
 from planner.inputs import Measurement, filled_command, holds_strategy, placeholder_fault, strategy_text
@@ -213,12 +213,10 @@ def run_to_its_end(
     timeout_seconds: float,
     interrupts: Interrupts,
     mark: str,
-    is_enough: Callable[[], bool] = lambda: False,
-    grace_seconds: float = _GRACE_SECONDS,
 ) -> int | None:
-    """The exit code, or None when time ran out, or it was enough. Whatever happens, no process is left behind.
+    """The exit code, or None when time ran out. Whatever happens, no process is left behind.
 
-    All that is started bears the mark, by which it is found again. What is asked to end has the grace to save.
+    All that is started bears the mark, by which it is found again.
     """
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -226,13 +224,38 @@ def run_to_its_end(
             stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
         )  # fmt: skip
         try:
-            with interrupts.heard():
-                return _wait(process, timeout_seconds, is_enough)
+            return watched(process, timeout_seconds, interrupts)
         finally:
-            _end(process, mark, grace_seconds)
+            kill_marked(mark)  # torchrun's workers have groups of their own
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_seconds: float, is_enough: Callable[[], bool]) -> int | None:
+class Started(Protocol):
+    """What leads a process group."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def watched(
+    process: Started,
+    timeout_seconds: float,
+    interrupts: Interrupts,
+    *,
+    is_enough: Callable[[], bool] = lambda: False,
+    grace_seconds: float = _GRACE_SECONDS,
+) -> int | None:
+    """The exit code, or None when time ran out, or it was enough. Then its group is gone, after a grace to save in."""
+    try:
+        with interrupts.heard():
+            return _wait(process, timeout_seconds, is_enough)
+    finally:
+        _end(process, grace_seconds)
+
+
+def _wait(process: Started, timeout_seconds: float, is_enough: Callable[[], bool]) -> int | None:
     deadline = time.monotonic() + timeout_seconds
     while (left := deadline - time.monotonic()) > 0 and not is_enough():
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -240,17 +263,16 @@ def _wait(process: subprocess.Popen[bytes], timeout_seconds: float, is_enough: C
     return process.poll()
 
 
-def _end(process: subprocess.Popen[bytes], mark: str, grace_seconds: float) -> None:
+def _end(process: Started, grace_seconds: float) -> None:
     if process.poll() is None:
         _signal_group(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_seconds)
     _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
-    kill_marked(mark)
     process.wait()
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal_group(process: Started, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
