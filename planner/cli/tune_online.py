@@ -32,7 +32,7 @@ def tune_online(job: Path, options: HereOptions) -> None:
     stretches = parse_stretches(store.load_text(file), file=str(file)) if store.exists(file) else []
     if stretches and stretches[-1].run_key != notebook.ran.key:
         raise InputError("is of another script or other arguments: remove it to train anew", file=str(home))
-    run = OnlineRun(job_file.job, options.counts, stretches, notebook.known)
+    run = OnlineRun(job_file.job, [workers for _, workers in options.placements], stretches, notebook.known)
     if options.dry_run:
         row = run.next_row(run.believe())
         first = "then the best measured" if row is None else in_words(run.online.probe(row))

@@ -32,6 +32,7 @@ from planner.plan.memory_report import (
     format_memory,
     memory_reports,
 )
+from planner.plan.mixed_forecast import forecast_mixed, mixed_json, mixed_text
 from planner.plan.permissions import iam_policy
 from planner.plan.policy import Running, deadline_policy, parse_policy
 from planner.plan.prices import PriceComparison, compare_prices, price_differences, price_notes
@@ -95,6 +96,7 @@ __all__ = [
     "fit_text",
     "flat_rows",
     "flat_table",
+    "forecast_mixed",
     "forecast_request",
     "forecast_text",
     "format_forecasts",
@@ -116,6 +118,8 @@ __all__ = [
     "merged",
     "metric_curve",
     "mix_text",
+    "mixed_json",
+    "mixed_text",
     "oddities",
     "on_demand_case",
     "other_jobs_text",

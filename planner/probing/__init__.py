@@ -16,11 +16,10 @@ from planner.probing.probe_clusters import (
 from planner.probing.probe_plan import (
     Probe,
     at_one_batch,
-    container_probes,
-    local_probes,
     missing,
     not_in,
     probe_of,
+    spread_probes,
     workers_of_a_model,
 )
 from planner.probing.sentences import convergence_source, not_worth, worth
@@ -52,12 +51,10 @@ __all__ = [
     "at_one_batch",
     "best_measured",
     "by_cluster",
-    "container_probes",
     "convergence_source",
     "cross_validated_error",
     "fault_of_last",
     "further_probe",
-    "local_probes",
     "missing",
     "missing_answers",
     "not_in",
@@ -70,6 +67,7 @@ __all__ = [
     "refuse_too_small_a_cap",
     "rented_space",
     "report_fit",
+    "spread_probes",
     "still_to_measure",
     "stuck_learning_rate",
     "trained_samples",

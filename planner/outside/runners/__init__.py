@@ -1,4 +1,4 @@
-"""Runs probes: processes on this machine, containers on it, or a cluster that is rented, watched and destroyed."""
+"""Runs probes: processes here, containers here, a Ray cluster, or one that is rented, watched and destroyed."""
 
 from planner.outside.runners.aws.cluster import ClusterRunner, Identity
 from planner.outside.runners.aws.report import NoCapacity
@@ -10,6 +10,7 @@ from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import LocalRunner, Script
 from planner.outside.runners.machine_lock import only_probe_here
 from planner.outside.runners.noise_state import NoiseState, noise_state
+from planner.outside.runners.ray_runner import RayRunner
 from planner.outside.runners.shared_with_probes import hold_batch
 from planner.outside.runners.stretch import SeenStretch, StretchRunner
 from planner.outside.runners.tracing import trace_script
@@ -24,6 +25,7 @@ __all__ = [
     "LocalRunner",
     "NoCapacity",
     "NoiseState",
+    "RayRunner",
     "Script",
     "SeenStretch",
     "StretchRunner",

@@ -20,12 +20,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from planner.errors import InputError, OutOfMemory, ScavError, ScriptFailed, one_line
-from planner.inputs import Measurement, filled_command, holds_strategy, placeholder_fault, strategy_text
+from planner.inputs import Measurement, Ran, filled_command, holds_strategy, placeholder_fault, strategy_text
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.machine_lock import MARK, kill_marked
 from planner.outside.runners.noise_state import NoiseState
-from planner.outside.runners.shared_with_probes import Settings, Strategy, hold_batch, last_lines
+from planner.outside.runners.shared_with_probes import (
+    MARK,
+    Settings,
+    Strategy,
+    hold_batch,
+    kill_marked,
+    last_lines,
+)
+from planner.outside.what_ran import ran_here
 from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
@@ -95,9 +102,8 @@ class LocalRunner:
     window_steps: int = 20
     noise_state: NoiseState | None = None  # without one, every probe measures the noise at parameters of its own
 
-    @property
-    def image_digest(self) -> None:
-        """Of no image."""
+    def ran(self) -> Ran:
+        return ran_here(self.script.folder, self.script.command, in_python=not self.script.writes_steps)
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         if not self.script.writes_steps:
@@ -145,6 +151,15 @@ def torchrun(workers: int) -> list[str]:
     """After `--`, or torchrun would take a script's --log for an abbreviation of its own --log-dir."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return [*launcher, f"--nproc-per-node={workers}", "-m", "--", "probes.run"]
+
+
+def torchrun_of_node(python: str, probe: Probe, node: int, address: str, port: int) -> list[str]:
+    """One of several nodes, that meet at the first one's address."""
+    return [
+        *(python, "-m", "torch.distributed.run", f"--nnodes={probe.nodes}", f"--node-rank={node}"),
+        *(f"--master-addr={address}", f"--master-port={port}", f"--nproc-per-node={probe.gpus_per_node}"),
+        *("-m", "--", "probes.run"),
+    ]
 
 
 def refuse_without_torch() -> None:
