@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class ShardedMemoryModel:
             accumulation=int(one.accumulation_steps[0]),
         )
 
-    def _strategy(self, spread: ParallelStrategy, **how: int) -> Strategy:
+    def _strategy(self, spread: ParallelStrategy, **how: Any) -> Strategy:
         return replace(self.job, **spread.model_dump(), **how)
 
     def _known(self, row: Measurement, gpu_batch: int) -> _KnownStrategy:
