@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 from agent_node import memory_node, world  # noqa: F401 - fixtures of several files
 from mock_aws import MockAws, attached_provider, started_mock
+from provider_home import plain_terraform, scav_home  # noqa: F401 - fixtures of several files
 
 PROVIDER = Path("registry.terraform.io", "hashicorp", "aws")
 MINUTES = 60
