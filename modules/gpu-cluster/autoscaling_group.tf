@@ -15,7 +15,7 @@ resource "aws_autoscaling_group" "nodes" {
   vpc_zone_identifier = keys(local.subnets)
   placement_group     = var.placement_group ? aws_placement_group.cluster[0].name : null
   health_check_type   = "EC2"
-  # What the alarm in deadline.tf looks at.
+  # What the alarm in silence.tf looks at.
   enabled_metrics = ["GroupInServiceInstances"]
 
   # The world size is fixed: a replacement before the old node is gone would have no place in it.
@@ -64,6 +64,11 @@ resource "aws_autoscaling_group" "nodes" {
       # The launch template tags the instances.
       propagate_at_launch = false
     }
+  }
+
+  timeouts {
+    # Nodes with many GPUs take longer to end than the ten minutes that the provider waits.
+    delete = "60m"
   }
 
   lifecycle {
@@ -126,6 +131,7 @@ resource "aws_autoscaling_group" "nodes" {
 
   # A node needs all of this from its first minute.
   depends_on = [
+    aws_cloudwatch_event_target.silent,
     aws_cloudwatch_log_group.run,
     aws_iam_role_policy.node,
     aws_iam_role_policy.stop,
@@ -137,7 +143,6 @@ resource "aws_autoscaling_group" "nodes" {
     aws_autoscaling_group.fallback,
     aws_s3_object.source,
     aws_scheduler_schedule.stop,
-    aws_vpc_endpoint.s3,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_egress_rule.nodes,
     aws_vpc_security_group_egress_rule.s3,

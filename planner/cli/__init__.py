@@ -30,6 +30,7 @@ COMMANDS = {
     "simulate": "Simulate the plan in DIR: hours, dollars, lost spot nodes and missed deadlines.",
     "review": "Review the cost of the plan in DIR.",
     "check": "Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.",
+    "permissions": "Print the IAM policy that applying DIR takes, and nothing beyond.",
     "actuals": "Compare what was predicted in DIR with what its run took, by its log.",
     "history": "What finished jobs took beside what was planned of them.",
     "policy": "Say whether DIR's cluster should run on spot or on-demand nodes now.",

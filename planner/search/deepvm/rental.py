@@ -8,16 +8,16 @@ curves the paper measured, because it measured another job. The budget pays mach
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from planner.columns import Quantiles
 from planner.errors import NoFeasiblePlan
-from planner.inputs import Catalog, CountRange, InstanceType, Job
+from planner.inputs import GP3_MIBPS, Catalog, CountRange, InstanceType, Job
 from planner.models import Configurations
-from planner.search.candidates import HOURS_PER_MONTH, every_split, root_volume_gib
+from planner.search.candidates import every_split, root_volume_gib, volume_hourly_usd
 from planner.search.deepvm.inputs import Cluster, CpuType, GpuType, Limits, Quota
 from planner.search.deepvm.policies import recommend
 from planner.search.deepvm.published import CPU_TYPES
@@ -169,8 +169,7 @@ class DeepVm:
             return row
         hourly = count * (cpu.on_demand_usd + self._volume_hourly_usd(rental.region))
         usd = Quantiles(*(dollars + hours * hourly for dollars, hours in zip(row.usd, row.hours, strict=True)))
-        return replace(
-            row,
+        return row._replace(
             hourly_usd=row.hourly_usd + hourly,
             storage_hourly_usd=row.storage_hourly_usd + hourly,
             usd=usd,
@@ -178,10 +177,10 @@ class DeepVm:
         )
 
     def _volume_hourly_usd(self, region: str) -> float:
-        """Of one node; memory nodes have the same volume as the others."""
+        """Of one memory node: as large as the others', and as fast as it comes."""
         month = next(row.volume_usd_per_gib_month for row in self.catalog.regions if row.name == region)
         gib = root_volume_gib(self.job.workload.checkpoint_bytes_or_default, self.job.run.copied_bytes)
-        return gib * month / HOURS_PER_MONTH
+        return volume_hourly_usd(gib, GP3_MIBPS, month)
 
     def _refusal(self, refusals: Sequence[tuple[str, NoFeasiblePlan]]) -> NoFeasiblePlan:
         region, error = refusals[0]
