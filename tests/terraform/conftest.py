@@ -80,6 +80,13 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Terraform:
 
 
 @pytest.fixture(scope="session")
+def aws_versions() -> list[Path]:
+    """Of the AWS provider, packed or not, in a mirror of this machine."""
+    mirror = find_mirror()
+    return [] if mirror is None else sorted((mirror / PROVIDER).glob("*"))
+
+
+@pytest.fixture(scope="session")
 def provider_binary(terraform: Terraform, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The AWS provider as `terraform init` finds it: in a mirror of this machine, or downloaded."""
     folder = tmp_path_factory.mktemp("provider")

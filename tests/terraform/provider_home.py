@@ -55,15 +55,12 @@ def write_alone(folder: Path, main: str = ALONE) -> Path:
 
 
 @pytest.fixture(scope="session")
-def scav_home(tmp_path_factory) -> Path:
+def scav_home(tmp_path_factory, aws_versions) -> Path:
     """A home as `scav provider install` leaves it; Terraform finds the AWS provider in the same folder."""
     folder = tmp_path_factory.mktemp("home")
     plugins = folder / ".terraform.d/plugins"
-    from conftest import PROVIDER, find_mirror
-
-    mirror = find_mirror()
-    for found in (mirror / PROVIDER).glob("*") if mirror is not None else ():
-        offer(found, plugins / PROVIDER / found.name)
+    for found in aws_versions:
+        offer(found, plugins / found.relative_to(found.parents[3]))
     install(tmp_path_factory.mktemp("code"), folder)
     return folder
 
