@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mock_aws import MockAws
+from mock_aws import MockAws, logs_of
 from provider_home import REPOSITORY, at_home, install, scav, write_alone
-from test_cycle import CHANGES, NO_CHANGES, Commands, changed, logs_of
+from test_cycle import CHANGES, NO_CHANGES, Commands, changed
 
 EXAMPLE = REPOSITORY / "examples/resnet50-imagenet/scav.yaml"
 PLAN = "scav_plan.run"
