@@ -15,7 +15,7 @@ from typing import Self
 from planner.errors import ScavError
 from planner.outside import assets
 from planner.outside.runners.local import refuse_without_torch
-from planner.outside.runners.machine_lock import MARK, kill_marked
+from planner.outside.runners.shared_with_probes import MARK, kill_marked
 
 
 class Forked:
