@@ -180,9 +180,9 @@ def test_scav_is_killed_ten_times_and_terraform_ends_what_it_had_begun(attached_
         run_id = f"alone-{number}"
         folder = new_workspace(run_id)
         opened(folder, attached_terraform).init()
-        with started(attached_terraform, "-c", SCAV, str(folder)) as scav:
+        with started(attached_terraform, folder, "-c", SCAV, str(folder)) as scav:
             wait_until(lambda: existing(mock_aws, run_id) >= number or scav.poll() is not None)
-            assert scav.poll() is None
+            assert scav.poll() is None, scav.communicate()
             scav.kill()
             scav.wait()
         wait_until(lambda: not was_killed(folder))
@@ -208,7 +208,7 @@ def test_scav_is_killed_ten_times_with_terraform_and_its_provider(
     for number in range(KILLS):
         command = ["-m", "planner", "adopt", str(folder), "--yes"] if number else ["-c", SCAV, str(folder)]
         before = existing(mock_aws, run_id)
-        with started(terraform_on_mock, *command) as scav:
+        with started(terraform_on_mock, folder, *command) as scav:
             wait_until(lambda: existing(mock_aws, run_id) > before or scav.poll() is not None)  # noqa: B023 - waited for here
             assert scav.poll() is None, scav.communicate()
             kinds |= kill_all(scav)
@@ -226,9 +226,10 @@ def existing(aws: MockAws, run_id: str) -> int:
 
 
 @contextlib.contextmanager
-def started(terraform: Any, *words: str) -> Iterator[subprocess.Popen[str]]:
+def started(terraform: Any, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, *words],
+        cwd=folder,
         env=terraform.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
