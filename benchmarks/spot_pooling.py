@@ -3,6 +3,9 @@
     events of zone z at age a ~ Poisson(hours at that age x rate_a x n^b x exp(u_z)),   u_z ~ Normal(0, sd)
 
 for losses and for returns apart; n is the size of the gang, whose recordings at several sizes count once together.
+Within a zone, losses L and returns R of half days are compared with what that expects of them, l and r. On a bad day
+there are more losses and fewer returns, by the same factor: what the shares (L - l) / l and (R - r) / r vary against
+each other, beyond what Poisson counts do, is four times the variance of its logarithm.
 Nothing is scaled afterwards: weights and spreads that score better in the table "no history" would be chosen on it.
 """
 
@@ -23,6 +26,7 @@ from planner.spot.slowdown import SpotRates
 
 SHORTEST_HOURS = 100.0  # of a recording that says anything of a zone
 GANG_SIZES = (1, 2, 4, 8, 16)
+HALF_DAY_HOURS = 12.0
 _FEWEST_ZONES = 3
 _EXPONENT_PRIOR_SD, _ROUNDS = 0.3, 80
 
@@ -50,14 +54,26 @@ def zone_prior(traces: Sequence[Trace]) -> ZonePrior:
     zones = [trace for trace in traces if trace.hours >= SHORTEST_HOURS]
     if len(zones) < _FEWEST_ZONES:
         raise InputError(f"{len(zones)} recordings of {SHORTEST_HOURS:g} h or more, need {_FEWEST_ZONES}")
-    loss, loss_exponent, loss_sd = _levels(zones, up=True)
-    back, return_exponent, return_sd = _levels(zones, up=False)
-    process = SpotProcess(loss_per_hour=loss, return_per_hour=back, log_sd=return_sd, own_loss_log_sd=loss_sd)
-    return ZonePrior(process, loss_exponent, return_exponent)
+    loss, back = _levels(zones, up=True), _levels(zones, up=False)
+    process = SpotProcess(
+        loss_per_hour=loss.rates,
+        return_per_hour=back.rates,
+        log_sd=back.spread,
+        own_loss_log_sd=loss.spread,
+        day_log_sd=_day_log_sd(zones, loss, back),
+    )
+    return ZonePrior(process, loss.exponent, back.exponent)
 
 
-def _levels(zones: Sequence[Trace], up: bool) -> tuple[Floats, float, float]:
-    """Rates by age, the exponent of the gang's size, and the spread between zones: alternating, until it stays."""
+class _Levels(NamedTuple):
+    rates: Floats  # by age
+    exponent: float  # of the gang's size
+    spread: float  # between zones
+    of_zone: Floats  # log
+
+
+def _levels(zones: Sequence[Trace], up: bool) -> _Levels:
+    """Alternating, until it stays."""
     zone, log_nodes, hours, events = _table(zones, up)
     log_rates, exponent, spread = np.log((events.sum(0) + 0.1) / (hours.sum(0) + 0.1)), 0.0, 0.7
     level = np.zeros(len(zones))
@@ -77,7 +93,23 @@ def _levels(zones: Sequence[Trace], up: bool) -> tuple[Floats, float, float]:
         exponent = max(exponent, 0.0) if up else min(exponent, 0.0)  # a larger gang is never better off
         log_rates, level = log_rates + level.mean(), level - level.mean()
         spread = float(np.sqrt((level**2 + 1 / known).mean()))
-    return np.exp(log_rates), exponent, spread
+    return _Levels(np.exp(log_rates), exponent, spread, level)
+
+
+def _day_log_sd(zones: Sequence[Trace], loss: _Levels, back: _Levels) -> float:
+    beyond, weight = np.zeros((2, 2)), np.zeros((2, 2))
+    for index, trace in enumerate(zones):
+        stretches = trace.stretches()
+        for begin in np.arange(0.0, trace.hours - HALF_DAY_HOURS, HALF_DAY_HOURS):
+            counts, mean = np.zeros(2), np.zeros(2)
+            for side, levels in enumerate((loss, back)):
+                hours, events = ages_lived(stretches, side == 0, begin, begin + HALF_DAY_HOURS)
+                counts[side] = events.sum()
+                mean[side] = float(hours @ levels.rates) * np.exp(levels.of_zone[index])
+            beyond += np.outer(counts - mean, counts - mean) - np.diag(counts)
+            weight += np.outer(mean, mean)
+    shares = beyond / weight
+    return float(np.sqrt(np.log1p(max(shares[0, 0] + shares[1, 1] - 2 * shares[0, 1], 0.0) / 4)))
 
 
 def _table(zones: Sequence[Trace], up: bool) -> tuple[np.ndarray, Floats, Floats, Floats]:

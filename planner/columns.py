@@ -120,7 +120,7 @@ class Prediction:
 
 
 _NEWTON_STEPS = 5
-_NEAR_ENOUGH = 1e-12  # of a logarithm: a further step changes nothing that anybody sees
+_NEAR_ENOUGH = 1e-6  # of a logarithm: what a step leaves open is its square
 _LEAST_SD = 1e-6  # of a quantity that is known: dividing by nothing is no number
 _OUT_OF_REACH = 4.5  # standard deviations above its median the smaller one no longer changes the larger
 _ROOT_TWO_PI = float(np.sqrt(2 * np.pi))

@@ -76,6 +76,22 @@ resource "aws_autoscaling_group" "nodes" {
     ignore_changes = [desired_capacity]
 
     precondition {
+      condition     = var.ami_id != null || !local.too_old_for_defaults
+      error_message = "The GPUs of ${var.instance_type} need a machine image with NVIDIA's proprietary driver: set run.ami in scav.yaml, or ami_id."
+    }
+    precondition {
+      condition     = var.container_image != null || !local.too_old_for_defaults
+      error_message = "PyTorch in ${var.deep_learning_container} has no kernels for the GPUs of ${var.instance_type}: set run.image in scav.yaml, or container_image."
+    }
+    precondition {
+      condition     = var.container_image != null || var.source_folder != null
+      error_message = "AWS's container has no training script: set run.source in scav.yaml to the folder of yours, or run.image to an image that has it."
+    }
+    precondition {
+      condition     = length(local.elsewhere) == 0
+      error_message = "Subnets are not in vpc_id = ${coalesce(local.vpc_id, "null")}: ${join(", ", [for subnet in local.elsewhere : "${subnet.id} is in ${subnet.vpc_id}"])}."
+    }
+    precondition {
       condition     = length(local.subnets) > 0
       error_message = "None of ${local.use_default_vpc ? "the default VPC's subnets" : "subnet_ids"} is in availability_zone_id = ${var.availability_zone_id}${local.use_default_vpc ? " with ${var.instance_type}" : ""}: they are in ${join(", ", distinct([for subnet in data.aws_subnet.candidate : subnet.availability_zone_id]))}. Add a subnet in ${var.availability_zone_id}, or plan for another zone."
     }

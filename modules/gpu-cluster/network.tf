@@ -1,3 +1,6 @@
+# No lookup of this module has a condition: where the variables come from a resource that is still to be created, Terraform
+# would put off the lookup until then, and with it what follows from it. The conditions stand at the resources.
+
 # Without a network of yours: the account's default VPC, whose subnets reach the internet by a public address.
 data "aws_vpcs" "default" {
   count = local.use_default_vpc ? 1 : 0
@@ -6,13 +9,6 @@ data "aws_vpcs" "default" {
     name   = "is-default"
     values = ["true"]
   }
-
-  lifecycle {
-    postcondition {
-      condition     = length(self.ids) == 1
-      error_message = "There is no default VPC in ${local.region}: set network.vpc and network.subnets in scav.yaml, or vpc_id and subnet_ids."
-    }
-  }
 }
 
 data "aws_subnets" "default" {
@@ -20,7 +16,7 @@ data "aws_subnets" "default" {
 
   filter {
     name   = "vpc-id"
-    values = data.aws_vpcs.default[0].ids
+    values = coalescelist(data.aws_vpcs.default[0].ids, ["none"])
   }
   filter {
     name   = "default-for-az"
@@ -32,18 +28,12 @@ data "aws_subnet" "candidate" {
   for_each = toset(local.use_default_vpc ? data.aws_subnets.default[0].ids : var.subnet_ids)
 
   id = each.value
-
-  lifecycle {
-    postcondition {
-      condition     = local.use_default_vpc || self.vpc_id == var.vpc_id
-      error_message = "Subnet ${self.id} is in ${self.vpc_id}, not in vpc_id = ${coalesce(var.vpc_id, "null")}."
-    }
-  }
 }
 
 locals {
   use_default_vpc = var.vpc_id == null && length(var.subnet_ids) == 0
-  vpc_id          = local.use_default_vpc ? data.aws_vpcs.default[0].ids[0] : var.vpc_id
+  vpc_id          = local.use_default_vpc ? one(data.aws_vpcs.default[0].ids) : var.vpc_id
+  elsewhere       = [for subnet in data.aws_subnet.candidate : subnet if subnet.vpc_id != local.vpc_id]
 
   # Zone IDs, because the name us-east-1a means different places in different accounts.
   subnets = {

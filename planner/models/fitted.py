@@ -47,6 +47,15 @@ class FittedModels:
         """Were every sample there in time, and the job file right."""
         return (self.sharded_step_time or self.step_time).predict(configurations)
 
+    def least_seconds(self, configurations: Configurations) -> Floats | None:
+        """At most the middle of a step; None where that takes as long to predict as its interval."""
+        if self.sharded_step_time is not None:
+            return self.sharded_step_time.median_seconds(configurations)
+        if self.step_time.is_probed(configurations.instance_type):
+            return None
+        feeding, computing = self.feeding.predict(configurations), self.step_time.median_seconds(configurations)
+        return computing if feeding is None else np.maximum(computing, feeding.p50)
+
     @property
     def probed_types(self) -> tuple[str, ...]:
         """Instance types with measurements that are believed."""

@@ -53,6 +53,16 @@ def render_probe(
     return render_code(__version__, templates=templates, module=module) | {VARIABLES_FILE: _json(values)}
 
 
+def render_root(
+    templates: Mapping[str, str], modules: Mapping[str, Mapping[str, str]], *, source: str
+) -> dict[str, str]:
+    """A root module whose plan is a resource; `source` is where Terraform finds the provider."""
+    files = {name: _render(text, {"source": source}) for name, text in templates.items()}
+    for module, texts in modules.items():
+        files |= {f"modules/{module}/{name}": text for name, text in texts.items()}
+    return files
+
+
 def render_code(
     scav_version: str, *, templates: Mapping[str, str], module: Mapping[str, str], module_source: str | None = None
 ) -> dict[str, str]:

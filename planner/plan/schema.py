@@ -91,6 +91,7 @@ class SpotMarket(Contract):
     return_per_hour: Rates = Field(description="while gone, by the same ages")
     loss_log_sd: NonNegativeFloat = Field(description="what is not known of the rates")
     return_log_sd: NonNegativeFloat
+    day_log_sd: NonNegativeFloat = Field(default=0.0, description="how far good and bad days lie apart")
     hours_between_losses: NonNegativeFloat
     availability: Share
 

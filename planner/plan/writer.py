@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -71,8 +71,8 @@ class PlanWriter:
     def shown(self) -> Chosen:
         """The choice and what stands beside it to the digits that are written: sentences speak of nothing else."""
         choice, usd = self.candidate, self._usd_interval()
-        capped = replace(
-            choice, usd=Quantiles(usd.p05, usd.p50, usd.p95), usd_limit=min(choice.usd_limit, self._max_usd())
+        capped = choice._replace(
+            usd=Quantiles(usd.p05, usd.p50, usd.p95), usd_limit=min(choice.usd_limit, self._max_usd())
         )
         beside = (self.chosen.beaten, self.chosen.without_deadline, self.chosen.without_budget)
         beaten, without_deadline, without_budget = (row and _as_written(row) for row in beside)
@@ -231,7 +231,7 @@ class PlanWriter:
             statistical_efficiency=float(models.convergence.efficiency(batch, reference_batch)[0]),
             parallel_efficiency=float(models.parallel_efficiency(configuration)[0]),
             breakdown=self._breakdown(),
-            at_confidence=self._at_confidence(replace(candidate, usd_limit=min(candidate.usd_limit, self._max_usd()))),
+            at_confidence=self._at_confidence(candidate._replace(usd_limit=min(candidate.usd_limit, self._max_usd()))),
         )
 
     def _at_confidence(self, row: Candidate) -> schema.AtConfidence | None:
@@ -341,8 +341,7 @@ def option_of(row: Candidate, catalog: Catalog, models: FittedModels) -> schema.
 
 
 def _as_written(row: Candidate) -> Candidate:
-    return replace(
-        row,
+    return row._replace(
         hours=Quantiles(*map(kept_digits, row.hours)),
         hours_limit=kept_digits(row.hours_limit),
         usd=Quantiles(*map(kept_digits, row.usd)),

@@ -89,12 +89,12 @@ def _options(
 ) -> Iterator[_Option]:
     """The choice, and what may beat it: likely within the limits, and better at the lower end of its interval."""
     objective = job.objective_or_default
-    ranked = sorted(finalists, key=lambda row: preference(row, objective))
     promising = [
         row
-        for row in ranked
+        for row in finalists
         if _value(job, row, 0) < _value(job, choice, 1) and _may_be_chosen(job, row) and not _same(row, choice)
     ]
+    promising.sort(key=lambda row: preference(row, objective))
     seen: set[tuple[str, object]] = set()
     for row in (choice, *promising):
         nodes, gpu_batch = min(row.nodes, MOST_NODES), row.gpu_batch
@@ -116,7 +116,7 @@ def _options(
 def _is_known(models: FittedModels, catalog: Catalog, row: Candidate, nodes: int) -> bool:
     """Whether that was measured; with a strategy, whether it was around."""
     if models.sharded_step_time is not None:
-        return models.why_extrapolated(configuration_of(replace(row, nodes=nodes), catalog)) is None
+        return models.why_extrapolated(configuration_of(row._replace(nodes=nodes), catalog)) is None
     probed = models.step_time.rows_.get(row.instance_type)
     return probed is not None and [nodes, row.gpu_batch] in probed.placements.table()[:, [0, 3]].tolist()
 
@@ -143,7 +143,7 @@ def _same(row: Candidate, other: Candidate) -> bool:
 
 def _doubt(catalog: Catalog, models: FittedModels, row: Candidate, nodes: int) -> tuple[float, float]:
     """Standard deviation of the log time of a micro-step on so many nodes, or on its own if less; and its seconds."""
-    one = configuration_of(replace(row, accumulation_steps=1), catalog)
+    one = configuration_of(row._replace(accumulation_steps=1), catalog)
     step = models.step_seconds(replace(one.at(np.array([0, 0])), nodes=np.array([row.nodes, nodes])))
     return float(np.log(step.p95 / step.p50).min()) / Z95, float(step.p50[-1])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +86,7 @@ def probe_clusters(
     offers = promising(inputs, survey)
     clusters = [
         cluster
-        for offer in (offers if strategy is None else [replace(offer, strategy=strategy) for offer in offers])
+        for offer in (offers if strategy is None else [offer._replace(strategy=strategy) for offer in offers])
         for nodes in node_counts
         if nodes <= inputs.job_file.job.constraints.nodes.high
         if (cluster := _cluster(inputs, survey, offer, nodes, spot, longest_seconds)) is not None

@@ -13,6 +13,7 @@ from planner.search.decision import Chosen, choose_candidate, cluster, simulated
 from planner.search.deepvm.rental import MEMORY_TYPES_SOURCE, DeepVm, Rental, ScalingOf
 from planner.search.every_candidate import SearchResult, evaluate
 from planner.search.micro_steps import step_seconds
+from planner.search.mixed_gangs import MixedGang, best_mixed_gang
 from planner.search.pricing import MAX_WAIT_HOURS, NEAR_TIE, STOP_SLACK_HOURS, Candidate
 from planner.search.ranking import choose, feasible, front, preference
 from planner.search.simulated import SpotOutcome, configuration_of, simulated
@@ -28,6 +29,7 @@ __all__ = [
     "Chosen",
     "DeepVm",
     "Market",
+    "MixedGang",
     "Rental",
     "ScalingOf",
     "SearchResult",
@@ -35,6 +37,7 @@ __all__ = [
     "Survey",
     "Wanted",
     "batch_shares",
+    "best_mixed_gang",
     "choose",
     "choose_candidate",
     "cluster",

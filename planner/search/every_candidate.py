@@ -100,7 +100,7 @@ class _Fronts:
             self.too_small.append(instance_type)
             return "have too little GPU memory for the smallest local batch"
         count_before = self.candidate_count
-        kept = table.unbeaten(configurations, fits, samples, self.predictors)
+        kept = table.unbeaten(configurations, fits, samples, self.predictors, self.job.constraints.confidence)
         self._add_markets(kept.configurations, kept.work, offers, kept.stand_for)
         took_part = self.candidate_count > count_before
         return None if took_part else "exceed the quotas, the batch range or what the spot options leave"

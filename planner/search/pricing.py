@@ -35,12 +35,11 @@ class Predictors:
     checkpoint_share: float
     spot_price: Prediction
     spot_markets: SpotMarkets | None  # None: without checkpoints a lost node loses everything
-    least_seconds: Callable[[Configurations], Floats] | None = None  # at most the middle of a step, sooner predicted
+    least_seconds: Callable[[Configurations], Floats | None] = lambda _: None  # at most a step's middle, where sooner
     feeds: Callable[[InstanceType], bool] = lambda _: True  # whether its GPUs get samples as fast as they take them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One row that survived, with its hours and dollars; `_limit` is at the asked confidence."""
 
     instance_type: str
@@ -103,12 +102,11 @@ def work_hours(
 
     `every_split`: the rows hold the finer splits of each, as `every_split` lists them.
     """
-    steps = samples.scaled(1.0 / configurations.global_batch)
     if every_split:
         seconds = bounded(predictors.step_seconds(configurations), configurations)
     else:
         seconds = step_seconds(configurations, predictors.step_seconds)
-    return seconds.times(steps).scaled(1 / 3600)
+    return seconds.times(samples.scaled(1.0 / configurations.global_batch)).scaled(1 / 3600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

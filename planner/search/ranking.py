@@ -7,6 +7,7 @@ the best itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,8 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def feasible(candidates: Sequence[Candidate], job: Job) -> list[Candidate]:
-    return [row for row in candidates if excess(row, job) <= 1.0]
+    most_hours, most_usd = (limit or math.inf for limit in (job.constraints.deadline_hours, job.constraints.budget_usd))
+    return [row for row in candidates if row.hours_limit <= most_hours and row.usd_limit <= most_usd]
 
 
 def excess(candidate: Candidate, job: Job) -> float:

@@ -112,8 +112,7 @@ def simulated(
 
 
 def with_quantiles(candidate: Candidate, runs: CaseRuns, confidence: float) -> Candidate:
-    return replace(
-        candidate,
+    return candidate._replace(
         hours=_quantiles(runs.hours),
         hours_limit=float(np.quantile(runs.hours, confidence)),
         usd=_quantiles(runs.usd),

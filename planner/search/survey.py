@@ -76,6 +76,6 @@ def _predictors(inputs: PlanInputs, models: FittedModels) -> Predictors:
         checkpoint_share=overheads.checkpoint_share,
         spot_price=spot_price_drift(),
         feeds=models.feeds,
-        least_seconds=None if models.sharded_step_time is None else models.sharded_step_time.median_seconds,
+        least_seconds=models.least_seconds,
         spot_markets=markets if job.workload.checkpoint_bytes_or_default > 0 else None,
     )

@@ -15,7 +15,6 @@ is not known of them, they share. A test compares the choice with plain loops ov
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -36,8 +35,10 @@ from planner.inputs import (
 )
 from planner.models import Configurations, Strategies
 from planner.search.candidates import batch_shares, splits_of, usual_batch
-from planner.search.pricing import Predictors, pareto_rows, work_hours
+from planner.search.pricing import Predictors, work_hours
 
+_LEAST_QUANTILE = 0.95  # the p95 is shown in any case
+_APART = 100.0  # of logarithms of hours: more than any two of them are
 _FSDP, _HSDP = SHARDINGS.index("fsdp"), SHARDINGS.index("hsdp")
 
 
@@ -47,6 +48,13 @@ class Kept(NamedTuple):
     configurations: Configurations
     work: Prediction
     stand_for: Ints
+
+    @classmethod
+    def of(cls, rows: Configurations, work: Prediction, every_nodes: Ints, quantile: float) -> Kept:
+        """`every_nodes`: of all candidates, these rows and those that were left out before."""
+        best = unbeaten_rows(_kind(rows), work, quantile)
+        kept = rows.at(best)
+        return cls(kept, work.at(best), _stand_for(every_nodes, kept.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +72,21 @@ class PlainTable:
         return fits
 
     def unbeaten(
-        self, configurations: Configurations, fits: Flags, samples: Prediction, predictors: Predictors
+        self,
+        configurations: Configurations,
+        fits: Flags,
+        samples: Prediction,
+        predictors: Predictors,
+        quantile: float,
     ) -> Kept:
         """`configurations` are those of the table on one instance type, `samples` those of its batches."""
-        fitting = configurations.at(fits)
-        work = work_hours(fitting, samples.at(fits), predictors, every_split=True)
-        usual = usual_batch(fitting)  # the best of these may win where it is not the best of all
-        parts = [np.flatnonzero(usual), np.flatnonzero(~usual)]
-        found = [least_work(fitting.nodes[part], work.at(part)) for part in parts]
-        rows = np.concatenate([part[least] for part, (least, _) in zip(parts, found, strict=True)])
-        stand_for = np.concatenate([alike for _, alike in found])
-        order = np.argsort(rows)
-        return Kept(fitting.at(rows[order]), work.at(rows[order]), stand_for[order])
+        fitting, samples = configurations.at(fits), samples.at(fits)
+        least = predictors.least_seconds(fitting)
+        if least is not None:
+            near = _near_best(fitting, least, samples, predictors, quantile)
+            fitting, samples = fitting.at(near), samples.at(near)
+        work = work_hours(fitting, samples, predictors, every_split=True)
+        return Kept.of(fitting, work, configurations.nodes[fits], quantile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +110,25 @@ class StrategyTable:
         return np.asarray(fits & ~(self.is_whole.reshape(self.blocks) & (before > 0))).ravel()
 
     def unbeaten(
-        self, configurations: Configurations, fits: Flags, samples: Prediction, predictors: Predictors
+        self,
+        configurations: Configurations,
+        fits: Flags,
+        samples: Prediction,
+        predictors: Predictors,
+        quantile: float,
     ) -> Kept:
         rows = np.flatnonzero(self.worth_trying(fits))
-        middle = (predictors.least_seconds or _middle_of(predictors))(configurations.at(rows))
-        fastest = self._fastest(rows, middle)
-        rows, middle = rows[fastest], middle[fastest]
-        near = self._near_best(configurations.at(rows), middle, samples.at(rows % len(self.batches)), predictors)
-        trying = configurations.at(rows[near])
-        work = work_hours(trying, samples.at(rows[near] % len(self.batches)), predictors)
-        best = _unbeaten(trying.nodes, work)
-        kept = trying.at(best)
-        return Kept(kept, work.at(best), _stand_for(configurations.nodes[fits], kept.nodes))
+        least = predictors.least_seconds(configurations.at(rows))
+        if least is None:
+            least = predictors.step_seconds(configurations.at(rows)).p50
+        fastest = self._fastest(rows, least)
+        rows, least = rows[fastest], least[fastest]
+        trying, its_samples = configurations.at(rows), samples.at(rows % len(self.batches))
+        near = _near_best(trying, least, its_samples, predictors, quantile)
+        trying = trying.at(near)
+        return Kept.of(
+            trying, work_hours(trying, its_samples.at(near), predictors), configurations.nodes[fits], quantile
+        )
 
     def _fastest(self, rows: Ints, middle: Floats) -> Flags:
         """Of the ways to take equally many samples with one sharding and parallelism."""
@@ -139,62 +157,53 @@ class StrategyTable:
             fits_before |= fits[:, again]
         return kept.ravel()
 
-    def _near_best(self, trying: Configurations, middle: Floats, samples: Prediction, predictors: Predictors) -> Ints:
-        """Rows that may be among the best of as many nodes: at least not slower than the upper end of the fastest.
-
-        The middle of a step takes much less to predict than its interval.
-        """
-        if not len(trying):
-            return np.arange(0)
-        least = middle * samples.p50 / trying.global_batch / 3600
-        bound = np.full(int(trying.nodes.max()) + 1, np.inf)
-        np.minimum.at(bound, trying.nodes, least)
-        fastest = np.flatnonzero(least == bound[trying.nodes])
-        bound[trying.nodes[fastest]] = work_hours(trying.at(fastest), samples.at(fastest), predictors).p95
-        return np.flatnonzero(least <= bound[trying.nodes])
-
     def _block(self, column: Ints) -> Ints:
         return column[: self.blocks[2]]
 
 
-def least_work(nodes: Ints, work: Prediction) -> tuple[Ints, Ints]:
-    """Rows that may win, and how many rows each stands for. `nodes` never falls from row to row.
+def _near_best(
+    rows: Configurations, least_seconds: Floats, samples: Prediction, predictors: Predictors, quantile: float
+) -> Ints:
+    """Those that may be among the best of their kind: at least not slower than the upper end of the fastest.
 
-    As many nodes cost the same an hour and are lost as often: who has more work to do, and knows it no better, cannot
-    be faster or cheaper. Of equal rows the first is kept.
+    The middle of a step takes much less to predict than its interval. Finer splits that are left out would bound what
+    is kept no lower than that end, and so change nothing.
     """
-    if not len(nodes):
-        return nodes, nodes
-    first = np.concatenate(([0], np.flatnonzero(np.diff(nodes)) + 1))
-    group = np.cumsum(np.diff(nodes, prepend=nodes[0]) > 0)
-    hours, width = work.p50, work.p95 / work.p50
-    kept = np.ones(len(nodes), dtype=bool)
-    leaders = []
-    for measure, other in ((hours, width), (width, hours)):
-        smallest = np.minimum.reduceat(np.where(kept, measure, np.inf), first)
-        ties = np.where(kept & (measure == smallest[group]), other, np.inf)
-        best = np.minimum.reduceat(ties, first)
-        at_best = np.flatnonzero(ties == best[group])
-        leader = at_best[np.unique(group[at_best], return_index=True)[1]]
-        kept &= (measure < measure[leader][group]) | (other < other[leader][group])
-        leaders.append(leader)
-        kept[np.concatenate(leaders)] = True
-    stands_for = np.zeros(len(nodes), dtype=np.int64)
-    stands_for[leaders[0]] = np.diff(first, append=len(nodes))
-    return np.flatnonzero(kept), stands_for[kept]
+    if not len(rows):
+        return np.arange(0)
+    kind, least = _kind(rows), least_seconds * samples.p50 / rows.global_batch / 3600
+    end = np.full(int(kind.max()) + 1, np.inf)
+    np.minimum.at(end, kind, least)
+    fastest = np.flatnonzero(least == end[kind])
+    work = work_hours(rows.at(fastest), samples.at(fastest), predictors, every_split=True)
+    end[kind[fastest]] = work.quantile(max(quantile, _LEAST_QUANTILE))
+    return np.flatnonzero(least <= end[kind])
 
 
-def _middle_of(predictors: Predictors) -> Callable[[Configurations], Floats]:
-    return lambda rows: predictors.step_seconds(rows).p50
+def _kind(rows: Configurations) -> Ints:
+    """Rows with as many nodes are compared: with batches that people would run, and with others."""
+    return np.asarray(2 * rows.nodes + usual_batch(rows))
 
 
-def _unbeaten(nodes: Ints, work: Prediction) -> Ints:
-    """Rows that no other of as many nodes beats: hours and dollars grow with the middle and the end of the work."""
-    kept = [np.zeros(0, dtype=np.int64)]
-    for count in np.unique(nodes):
-        rows = np.flatnonzero(nodes == count)
-        kept.append(rows[pareto_rows(work.p50[rows], work.p95[rows])])
-    return np.sort(np.concatenate(kept))
+def unbeaten_rows(group: Ints, work: Prediction, quantile: float) -> Ints:
+    """Rows that no other of their group beats, of equal rows the first.
+
+    As many nodes cost the same an hour and are lost as often, so hours and dollars grow with the middle of the work and
+    with its end: at the asked quantile, or at the p95 where that is more.
+    """
+    if not len(group):
+        return group
+    end = work.quantile(max(quantile, _LEAST_QUANTILE))
+    least, least_end = np.full((2, int(group.max()) + 1), np.inf)
+    np.minimum.at(least, group, work.p50)
+    fastest = np.flatnonzero(work.p50 == least[group])
+    np.minimum.at(least_end, group[fastest], end[fastest])
+    near = np.flatnonzero(end <= least_end[group])  # few: only these are sorted
+    near = near[np.lexsort((end[near], work.p50[near], group[near]))]
+    # Groups one below the other, so that what is the least so far begins anew with each.
+    ends = np.log(end[near]) - _APART * group[near]
+    before = np.concatenate(([np.inf], np.minimum.accumulate(ends)[:-1]))
+    return np.sort(near[ends < before])
 
 
 def _stand_for(fitting_nodes: Ints, kept_nodes: Ints) -> Ints:

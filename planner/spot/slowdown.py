@@ -18,6 +18,7 @@ from planner.models import UNNOTICED_SHARE
 from planner.spot.rates.pooled import LOSS_EXPONENT, RETURN_EXPONENT
 from planner.spot.rates.process import (
     AGE_EDGES_HOURS,
+    DAY_HOURS,
     SpotProcess,
     area_by_row,
     left_by_age,
@@ -43,6 +44,7 @@ class SpotRates:
     return_per_hour: Floats
     loss_log_sd: Floats
     return_log_sd: Floats
+    day_log_sd: float = 0.0  # of good and bad days, in all zones alike
 
     @classmethod
     def of(cls, *processes: SpotProcess) -> SpotRates:
@@ -51,10 +53,12 @@ class SpotRates:
             return_per_hour=np.array([process.return_per_hour for process in processes]),
             loss_log_sd=np.array([process.loss_log_sd for process in processes]),
             return_log_sd=np.array([process.log_sd for process in processes]),
+            day_log_sd=processes[0].day_log_sd,
         )
 
     def at(self, rows: Ints) -> SpotRates:
-        return SpotRates(
+        return replace(
+            self,
             loss_per_hour=self.loss_per_hour[rows],
             return_per_hour=self.return_per_hour[rows],
             loss_log_sd=self.loss_log_sd[rows],
@@ -86,6 +90,7 @@ class SpotRates:
             return_per_hour=self.return_per_hour[row],
             log_sd=float(self.return_log_sd[row]),
             own_loss_log_sd=float(self.loss_log_sd[row]),
+            day_log_sd=self.day_log_sd,
         )
 
     @property
@@ -112,6 +117,7 @@ class SpotBurden:
     hours_per_hour: Floats
     waiting_share: Floats  # of these hours, in which no spot node is paid; the rest is work done again
     variance_per_hour: Floats
+    day_variance_per_hour: Floats  # of runs of many days: in a shorter one fewer of them average out
     shortage: Floats  # the chance that capacity is not there at the start
     start_hours: Floats
     start_variance: Floats
@@ -129,31 +135,64 @@ class SpotBurden:
         restart_hours: float = 0.1,
         saves_on_notice: bool = False,
     ) -> SpotBurden:
-        up, up_square, _ = moments_by_row(rates.loss_per_hour)
-        down, down_square, down_cube = moments_by_row(rates.return_per_hour)
         keeping = _Keeping(np.asarray(interval_hours, dtype=float), restart_hours, saves_on_notice)
-        kept = np.maximum(_kept_hours(rates.loss_per_hour, up, keeping), _LEAST_KEPT_HOURS)
-        endless = np.isinf(up)
-        up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
-        losses = np.where(endless, 0.0, 1 / kept)
-        shortage = np.where(endless, 0.0, down / (up + down))
-        rest = down_square / (2 * down)  # what is left of a shortage that is met at a random moment
+        sd = rates.day_log_sd
+        points = _THREE_POINTS if sd else ((0.0, 1.0),)
+        kinds = [_kind_of_day(rates.scaled(np.exp(sd * point), np.exp(-sd * point)), keeping) for point, _ in points]
+        likely = np.array([weight for _, weight in points])[:, None]
+        by_kind = _KindOfDay(*(np.array(column) for column in zip(*kinds, strict=True)))
+        pace = 1 / (1 + by_kind.hours_per_hour)  # busy hours of an hour: a job has fewer of them on a bad day
+        usual = (likely * pace).sum(axis=0)
+        busy = likely * pace / usual
+        start_hours = (likely * by_kind.start_hours).sum(axis=0)
         return cls(
-            losses_per_hour=losses,
-            hours_per_hour=losses * (up - kept + down),
-            waiting_share=np.where(np.isinf(down), 1.0, down / (up - kept + down)),
-            variance_per_hour=losses * (down_square - down**2 + (down / kept) ** 2 * (up_square - up**2)),
-            shortage=shortage,
-            start_hours=shortage * rest,
-            start_variance=shortage * (down_cube / (3 * down) - shortage * rest**2),
+            losses_per_hour=(busy * by_kind.losses_per_hour).sum(axis=0),
+            hours_per_hour=(busy * by_kind.hours_per_hour).sum(axis=0),
+            waiting_share=(busy * by_kind.waiting_share).sum(axis=0),
+            variance_per_hour=(busy * by_kind.variance_per_hour).sum(axis=0),
+            day_variance_per_hour=2 * DAY_HOURS * (likely * (pace - usual) ** 2).sum(axis=0) / usual**3,
+            shortage=(likely * by_kind.shortage).sum(axis=0),
+            start_hours=start_hours,
+            start_variance=(likely * by_kind.start_square).sum(axis=0) - start_hours**2,
             start_p95_hours=_start_p95_hours(rates),
             loss_log_sd=rates.loss_log_sd,
             lower_log_sd=_LESS_HOURS * np.hypot(rates.loss_log_sd, rates.return_log_sd),
-            upper_log_sd=_upper_log_sd(rates, down, keeping),
+            upper_log_sd=_upper_log_sd(rates, mean_by_row(rates.return_per_hour), keeping),
         )
 
     def at(self, rows: Ints) -> SpotBurden:
         return SpotBurden(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+class _KindOfDay(NamedTuple):
+    """What losses add to each busy hour and to the start while all days are of one kind."""
+
+    losses_per_hour: Floats
+    hours_per_hour: Floats
+    waiting_share: Floats
+    variance_per_hour: Floats
+    shortage: Floats
+    start_hours: Floats
+    start_square: Floats
+
+
+def _kind_of_day(rates: SpotRates, keeping: _Keeping) -> _KindOfDay:
+    up, up_square, _ = moments_by_row(rates.loss_per_hour)
+    down, down_square, down_cube = moments_by_row(rates.return_per_hour)
+    kept = np.maximum(_kept_hours(rates.loss_per_hour, up, keeping), _LEAST_KEPT_HOURS)
+    endless = np.isinf(up)
+    up, up_square, kept = (np.where(endless, 1.0, column) for column in (up, up_square, kept))
+    losses = np.where(endless, 0.0, 1 / kept)
+    shortage = np.where(endless, 0.0, down / (up + down))
+    return _KindOfDay(
+        losses_per_hour=losses,
+        hours_per_hour=losses * (up - kept + down),
+        waiting_share=np.where(np.isinf(down), 1.0, down / (up - kept + down)),
+        variance_per_hour=losses * (down_square - down**2 + (down / kept) ** 2 * (up_square - up**2)),
+        shortage=shortage,
+        start_hours=shortage * down_square / (2 * down),  # the rest of a shortage that is met at a random moment
+        start_square=shortage * down_cube / (3 * down),
+    )
 
 
 def _kept_hours(loss_per_hour: Floats, up_hours: Floats, keeping: _Keeping) -> Floats:
@@ -194,11 +233,12 @@ def _start_p95_hours(rates: SpotRates) -> Floats:
     What is left of a shortage that is met at a random moment lasts longer than t with the integral of its survival
     from t on, over the mean hours of a whole turn. That is known at the ages, and beyond the oldest falls evenly.
     """
-    ups = [mean_by_row(rates.scaled(np.exp(rates.loss_log_sd * point)).loss_per_hour) for point, _ in _THREE_POINTS]
+    loss_log_sd, return_log_sd = (np.hypot(sd, rates.day_log_sd) for sd in (rates.loss_log_sd, rates.return_log_sd))
+    ups = [mean_by_row(rates.scaled(np.exp(loss_log_sd * point)).loss_per_hour) for point, _ in _THREE_POINTS]
     longer = np.zeros((len(ups[0]), len(_WAITS_HOURS)))
     for point, likely in _THREE_POINTS:
-        left = left_by_age(rates.scaled(returns=np.exp(rates.return_log_sd * point)).return_per_hour)
-        later = np.exp(-np.outer(rates.return_per_hour[:, -1] * np.exp(rates.return_log_sd * point), _LATER_HOURS))
+        left = left_by_age(rates.scaled(returns=np.exp(return_log_sd * point)).return_per_hour)
+        later = np.exp(-np.outer(rates.return_per_hour[:, -1] * np.exp(return_log_sd * point), _LATER_HOURS))
         turns = sum(weight / (up + left[:, 0]) for up, (_, weight) in zip(ups, _THREE_POINTS, strict=True))
         longer += likely * np.concatenate([left, left[:, -1:] * later], axis=1) * np.reshape(turns, (-1, 1))
     logs = np.log(np.maximum(longer, 1e-12))
@@ -212,7 +252,9 @@ def spot_slowdown(busy_hours: Floats, burden: SpotBurden) -> Prediction:
     """
     on_the_way = burden.hours_per_hour * busy_hours
     mean = on_the_way + burden.start_hours
-    square = burden.variance_per_hour * busy_hours + burden.start_variance + mean**2
+    days = (busy_hours + on_the_way) / DAY_HOURS
+    variance = burden.variance_per_hour + burden.day_variance_per_hour * days / (2 + days)
+    square = variance * busy_hours + burden.start_variance + mean**2
     spared = _chance_of_none(busy_hours, burden)
     hit = np.maximum(1 - spared, 1e-12)
     typical, log_variance = _log_normal(mean / hit, square / hit)

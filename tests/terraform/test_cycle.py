@@ -155,8 +155,8 @@ class Commands:
         assert "Warning:" not in result.stdout, result.stdout
         return result.stdout
 
-    def plan(self, file: str, *, expected: int) -> dict[str, Any]:
-        self("plan", "-input=false", "-detailed-exitcode", f"-out={file}", expected=expected)
+    def plan(self, file: str, *words: str, expected: int) -> dict[str, Any]:
+        self("plan", "-input=false", "-detailed-exitcode", f"-out={file}", *words, expected=expected)
         if expected == NO_CHANGES:
             return {}
         shown: dict[str, Any] = json.loads(self("show", "-json", file))

@@ -245,7 +245,7 @@ class TestDecision:
 
     def test_where_nothing_can_be_lost_the_closed_form_stands(self) -> None:
         for options in ({"spot": "never"}, {"spot": "never", "deadline": "9h"}):
-            chosen = choose_candidate(*surveyed([self.FIXED, replace(self.FIXED, usd_limit=99.0)], job(options)))
+            chosen = choose_candidate(*surveyed([self.FIXED, self.FIXED._replace(usd_limit=99.0)], job(options)))
             assert chosen.candidate is self.FIXED
             assert chosen.exact
 
@@ -325,12 +325,8 @@ class TestSimulated:
         assert now.hours_limit == pytest.approx(np.quantile(outcome.runs.hours, 0.95))
         assert now.usd_limit == pytest.approx(np.quantile(outcome.runs.usd, 0.95))
         assert now.losses == pytest.approx(outcome.runs.losses.mean())
-        assert (
-            replace(
-                now, **{name: getattr(row, name) for name in ("hours", "hours_limit", "usd", "usd_limit", "losses")}
-            )
-            == row
-        )
+        moved = ("hours", "hours_limit", "usd", "usd_limit", "losses")
+        assert now._replace(**{name: getattr(row, name) for name in moved}) == row
         assert outcome.described.startswith("assumed from public recordings of other zones")
 
     def test_the_limit_is_at_the_job_s_confidence(self) -> None:

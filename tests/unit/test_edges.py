@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_world import CATALOG, TWO, candidate, column, floats, job
+from small_world import CATALOG, TWO, candidate, floats, job
 from test_sharded_step_time import WORKLOAD
 
 from planner.inputs.huggingface.families import Configuration, shape_of
@@ -38,7 +38,6 @@ from planner.plan.spot import simulated_case
 from planner.probing.next_probe import Belief, ProbeSpace, _most_promising
 from planner.probing.probe_clusters import node_price, promising
 from planner.search.decision import Ruler
-from planner.search.tables import least_work
 
 SHAPE = TransformerShape(layers=8, width=512, heads=8, feed_forward_width=2048, vocabulary=1000, sequence_length=128)
 GIB = 2**30
@@ -170,11 +169,6 @@ def test_in_closed_form_nothing_is_simulated() -> None:
     ruler = Ruler(inputs=inputs, survey=survey, exact=True)
     assert ruler.measured(row).candidate is row
     assert ruler.known == {}
-
-
-def test_a_row_that_is_slower_and_known_no_better_stands_behind_the_first() -> None:
-    kept, stand_for = least_work(np.array([1, 1, 2]), column([1, 1, 1], [1.0, 2.0, 3.0], [3.0, 7.0, 4.0]))
-    assert (kept.tolist(), stand_for.tolist()) == ([0, 2], [2, 1])
 
 
 def test_a_strategy_in_words_has_its_micro_steps() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from test_evaluation import CATALOG, JOB, PROBES, survey_of_the_job
 
@@ -32,7 +30,7 @@ def test_every_finalist_is_evaluated_as_the_search_did() -> None:
         where = (SURVEY.regions, SURVEY.predictors, row.market, row.on_demand_count)
         (found,) = evaluate(JOB, CATALOG, configuration, *where)
         measured = dict.fromkeys(("hours", "usd", "hours_limit", "usd_limit"))
-        assert replace(found, **measured, losses=row.losses, fed=row.fed) == replace(row, **measured)
+        assert found._replace(**measured, losses=row.losses, fed=row.fed) == row._replace(**measured)
         assert found.hours == pytest.approx(row.hours)
         assert found.usd == pytest.approx(row.usd)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -321,7 +320,7 @@ class TestAlternatives:
 class TestOtherConfidence:
     def test_what_is_compared_is_written_where_it_is_not_the_p95(self) -> None:
         row = candidate(hours=Quantiles(5.0, 10.0, 20.0), hours_limit=15.0, usd=Quantiles(5.0, 6.0, 9.0), usd_limit=8.0)
-        plan = write(row, job({"confidence": 0.9}), others=(replace(row, instance_type="g1.two"),))
+        plan = write(row, job({"confidence": 0.9}), others=(row._replace(instance_type="g1.two"),))
         assert plan.estimate.at_confidence is not None
         assert (plan.estimate.at_confidence.hours, plan.estimate.at_confidence.usd) == (15.0, 8.0)
         assert plan.alternatives[0].at_confidence == plan.estimate.at_confidence

@@ -263,7 +263,8 @@ class TestAgesWithoutRisk:
     def test_first_stretches(self) -> None:
         process = SpotProcess(loss_per_hour=self.RATES, return_per_hour=self.RATES)
         ones = np.ones(40_000)
-        wait, _ = first_stretch(process, ones, ones, np.random.default_rng(1))
+        generator = np.random.default_rng(1)
+        wait, _ = first_stretch(process, ones, ones, generator.random((2, 40_000)), generator)
         # Half of the time there. What is left of a stretch met at a random moment: mean square over twice the mean.
         assert (wait > 0).mean() == pytest.approx(0.5, abs=0.01)
         assert wait[wait > 0].mean() == pytest.approx(2.69 / 2.6, rel=0.03)

@@ -1,4 +1,4 @@
-"""What a bound leaves out of the pricing of spot nodes must never be on the front."""
+"""What a table leaves out must never be on the front of what is bought with spot nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from small_world import CATALOG, GIB, ONE, job, predictors
 
 from planner.columns import Prediction
 from planner.models.configurations import Configurations
-from planner.search.candidates import offers_by_market
-from planner.search.pricing import Priced, spot_places, with_spot
-from planner.search.spot_fronts import Mixes, joint_front, spot_front
+from planner.search.candidates import offers_by_market, usual_batch
+from planner.search.pricing import spot_places, with_spot
+from planner.search.spot_fronts import Mixes, spot_front
+from planner.search.tables import unbeaten_rows
 from planner.spot.mix import SpotMarkets
 from planner.spot.rates.sources import SpotHistory
 
@@ -25,35 +26,37 @@ rows = st.tuples(st.integers(1, 12), st.integers(1, 24), st.floats(0.02, 400), s
 many_rows = st.lists(rows, min_size=1, max_size=40)
 
 
-def mixes_of(described: list[tuple[int, int, float, float]]) -> Mixes:
+def rows_of(described: list[tuple[int, int, float, float]]) -> tuple[Configurations, Prediction]:
     """Nodes, local batch, hours of work and the log width of these."""
     nodes, batch, hours, width = (np.array(column) for column in zip(*sorted(described), strict=True))
     configurations = Configurations.of(CATALOG, ONE, nodes=nodes, gpu_batch=batch, accumulation_steps=1)
     unknown = np.zeros(len(nodes), dtype=bool)
-    work = Prediction(p05=hours * np.exp(-width), p50=hours, p95=hours * np.exp(width), extrapolated=unknown)
-    return Mixes.of(configurations, work, job().constraints)
+    return configurations, Prediction(
+        p05=hours * np.exp(-width), p50=hours, p95=hours * np.exp(width), extrapolated=unknown
+    )
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99])
 @settings(max_examples=60, deadline=None)
 @given(described=many_rows)
-def test_the_front_is_that_of_every_row_priced(
+def test_rows_that_others_of_as_many_nodes_beat_are_on_no_front(
     confidence: float, described: list[tuple[int, int, float, float]]
 ) -> None:
-    mixes, buy = mixes_of(described), partial(with_spot, markets=MARKETS, predictors=predictors())
-    every = [mixes.priced(place, buy, np.arange(len(mixes.row))) for place in PLACES]
-    assert spot_front(mixes, PLACES, buy, confidence) == joint_front(every, confidence)
+    configurations, work = rows_of(described)
+    kept = unbeaten_rows(2 * configurations.nodes + usual_batch(configurations), work, confidence)
+    buy = partial(with_spot, markets=MARKETS, predictors=predictors())
+    every, few = (
+        spot_front(Mixes.of(rows, hours, job().constraints), PLACES, buy, confidence)
+        for rows, hours in ((configurations, work), (configurations.at(kept), work.at(kept)))
+    )
+    assert few == every
 
 
-def test_what_is_beaten_by_far_is_not_priced() -> None:
-    # Two nodes take 1 h, one node 500 h with any batch: dearer and slower, however sure its hours were.
-    mixes, priced = mixes_of([(2, 8, 1.0, 0.1), *((1, each, 500.0, 0.1) for each in range(1, 8))]), []
-
-    def buy(*rented: object) -> Priced:
-        bought = with_spot(*rented, markets=MARKETS, predictors=predictors())  # type: ignore[arg-type]
-        priced.append(bought.configurations.nodes.tolist())
-        return bought
-
-    found = spot_front(mixes, PLACES, buy, 0.95)
-    assert {row.nodes for row in found} == {2}
-    assert all(set(nodes) == {2} for nodes in priced[len(PLACES) :])
+def test_of_equal_rows_the_first_is_kept_and_whoever_is_slower_and_known_no_better_is_not() -> None:
+    work = Prediction(
+        p05=np.ones(5),
+        p50=np.array([2.0, 2.0, 3.0, 4.0, 9.0]),
+        p95=np.array([7.0, 7.0, 6.0, 6.5, 9.0]),
+        extrapolated=np.zeros(5, dtype=bool),
+    )
+    assert unbeaten_rows(np.array([1, 1, 1, 1, 2]), work, 0.5).tolist() == [0, 2, 4]

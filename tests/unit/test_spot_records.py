@@ -195,8 +195,8 @@ def test_more_losses_and_refusals_never_look_better(launched, refused, more):
 
 def test_scores_are_weak_own_nodes_strong_and_both_fade():
     poor, good = (process_with(observed(score=score), POOLED) for score in (1, 10))
-    # Half the spread between zones either way, less what fades within half a day of ten.
-    assert good.return_per_hour / poor.return_per_hour == pytest.approx(math.exp(0.43 * math.exp(-0.05)))
+    # Half the spread between zones either way.
+    assert good.return_per_hour / poor.return_per_hour == pytest.approx(math.exp(0.43))
     assert good.loss_per_hour == pytest.approx(POOLED.loss_per_hour)
     own = process_with(observed(launched=40, hours=100.0), POOLED)
     assert own.availability > good.availability

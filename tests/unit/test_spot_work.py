@@ -222,10 +222,11 @@ class TestHistory:
         assert ended == pytest.approx([0, 0, 0, 0.5, 0.5 ** (2 / 8), 0])
 
     def test_uncertainty_grows_towards_that_between_zones(self) -> None:
-        # Half a day in the middle of the run, and a drift over ten days: 0.43 times the root of 1 - exp(-24 / 240).
+        # A drift over ten days: after 120 h 0.43 times the root of 1 - exp(-240 / 240). Its days are like all days.
         trace = Trace(name="zone", tick_seconds=3600.0, counts=np.ones(200, dtype=np.int64))
-        assert process_from_trace(trace).log_sd == pytest.approx(0.43 * math.sqrt(1 - math.exp(-0.1)))
-        assert process_from_trace(trace, age_hours=108.0).log_sd == pytest.approx(0.43 * math.sqrt(1 - math.exp(-1)))
+        fresh, old = (process_from_trace(trace, age_hours=age) for age in (0.0, 120.0))
+        assert (fresh.log_sd, fresh.loss_log_sd, fresh.day_log_sd) == (0.0, 0.0, 0.25)
+        assert old.log_sd == pytest.approx(0.43 * math.sqrt(1 - math.exp(-1)))
 
     def test_a_recording_speaks_for_gangs_up_to_its_size(self) -> None:
         counts = np.tile([4, 4, 2, 0], 100)

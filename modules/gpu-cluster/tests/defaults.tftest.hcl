@@ -175,7 +175,7 @@ run "old_gpus_need_images_of_their_own" {
     instance_type = "p3.8xlarge"
   }
 
-  expect_failures = [data.aws_ssm_parameter.ami, data.aws_sagemaker_prebuilt_ecr_image.default]
+  expect_failures = [aws_autoscaling_group.nodes]
 }
 
 run "a_script_or_an_image" {
@@ -185,7 +185,7 @@ run "a_script_or_an_image" {
     source_folder = null
   }
 
-  expect_failures = [data.aws_sagemaker_prebuilt_ecr_image.default]
+  expect_failures = [aws_autoscaling_group.nodes]
 }
 
 run "no_default_vpc" {
@@ -196,7 +196,7 @@ run "no_default_vpc" {
     values = { ids = [] }
   }
 
-  expect_failures = [data.aws_vpcs.default]
+  expect_failures = [aws_security_group.nodes]
 }
 
 run "a_vpc_without_its_subnets" {

@@ -210,7 +210,7 @@ run "subnet_of_another_vpc" {
     values = { vpc_id = "vpc-0000000000000000f", availability_zone_id = "use1-az4" }
   }
 
-  expect_failures = [data.aws_subnet.candidate]
+  expect_failures = [aws_autoscaling_group.nodes]
 }
 
 run "efa_where_there_is_none" {

@@ -8,7 +8,7 @@ curves the paper measured, because it measured another job. The budget pays mach
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -169,8 +169,7 @@ class DeepVm:
             return row
         hourly = count * (cpu.on_demand_usd + self._volume_hourly_usd(rental.region))
         usd = Quantiles(*(dollars + hours * hourly for dollars, hours in zip(row.usd, row.hours, strict=True)))
-        return replace(
-            row,
+        return row._replace(
             hourly_usd=row.hourly_usd + hourly,
             storage_hourly_usd=row.storage_hourly_usd + hourly,
             usd=usd,

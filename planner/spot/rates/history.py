@@ -2,9 +2,9 @@
 
 Zones drift: what held last week is where next week starts from, not what it will be. Log rates therefore fall back to
 the pooled ones as history ages, and their uncertainty grows towards the spread between zones (an Ornstein-Uhlenbeck
-process). The numbers, and the ages themselves, are from some 600 trials scored by `benchmarks/spot.py` on the same
-recordings: flat around each of them (p50 error 0.197 to 0.207 where the state at the start was known, too), but not a
-choice that other recordings have confirmed.
+process). What changes while a run goes on are its days. The numbers, and the ages themselves, are from some 600 trials
+scored by `benchmarks/spot.py` on the same recordings: flat around each of them (p50 error 0.197 to 0.207 where the
+state at the start was known, too), but not a choice that other recordings have confirmed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class HistoryWeights:
     level_trust: float = 0.35  # of what the zone's level differs from the pool, this share lasts into the coming run
     shape_events: float = 2.5  # the pool speaks with this many losses for each age
     drift_hours: float = 240.0
-    run_hours: float = 12.0  # fresh history is this old in the middle of a day's run
 
 
 HISTORY_WEIGHTS = HistoryWeights()
@@ -55,25 +54,23 @@ def process_from_trace(
         raise InputError("no history before the run starts", file=trace.name)
     runs = trace.stretches(nodes)
     since = max(0.0, until - history_hours)
-    age = age_hours + weights.run_hours
-    drifted = math.sqrt(-math.expm1(-2 * age / weights.drift_hours))
+    half_life = max(weights.half_life_hours, age_hours)  # seen from afar, yesterday and the day before are the same
+    kept = math.exp(-age_hours / weights.drift_hours)
+    drifted = math.sqrt(1 - kept**2)
+    loss, back = (ages_lived(runs, up, since, until, half_life) for up in (True, False))
     return SpotProcess(
-        loss_per_hour=_rates(runs, True, since, until, prior.loss_per_hour, weights, age),
-        return_per_hour=_rates(runs, False, since, until, prior.return_per_hour, weights, age),
+        loss_per_hour=_rates(*loss, prior.loss_per_hour, weights, kept),
+        return_per_hour=_rates(*back, prior.return_per_hour, weights, kept),
         log_sd=prior.log_sd * drifted,
         own_loss_log_sd=prior.loss_log_sd * drifted,
+        day_log_sd=prior.day_log_sd,
     )
 
 
-def _rates(
-    runs: Stretches, up: bool, since: float, until: float, prior: Floats, weights: HistoryWeights, age_hours: float
-) -> Floats:
-    half_life = max(weights.half_life_hours, age_hours)  # seen from afar, yesterday and the day before are the same
-    exposure, events = ages_lived(runs, up, since, until, half_life)
+def _rates(exposure: Floats, events: Floats, prior: Floats, weights: HistoryWeights, kept: float) -> Floats:
     surprise = (events.sum() + weights.level_events) / (float(exposure @ prior) + weights.level_events)
     expected = prior * surprise**weights.level_trust
     rates = (events + weights.shape_events) / (exposure + weights.shape_events / expected)
-    kept = math.exp(-age_hours / weights.drift_hours)
     return np.asarray(prior * (rates / prior) ** kept)
 
 

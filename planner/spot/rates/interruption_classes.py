@@ -28,4 +28,5 @@ def process_for_class(interruption_class: int | None) -> SpotProcess:
         return_per_hour=POOLED.return_per_hour * math.exp(return_shift),
         log_sd=math.hypot(POOLED.log_sd, return_shift),
         own_loss_log_sd=math.hypot(POOLED.loss_log_sd, loss_shift),
+        day_log_sd=POOLED.day_log_sd,
     )

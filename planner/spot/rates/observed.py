@@ -19,7 +19,7 @@ _SCORE_WEIGHT = 0.5
 
 
 def process_with(observed: Observed, prior: SpotProcess) -> SpotProcess:
-    kept = math.exp(-(observed.age_hours + HISTORY_WEIGHTS.run_hours) / HISTORY_WEIGHTS.drift_hours)
+    kept = math.exp(-observed.age_hours / HISTORY_WEIGHTS.drift_hours)
     loss, loss_log_sd = _loss_shift(observed, prior)
     back, return_log_sd = _return_shift(observed, prior.scaled(loss=math.exp(loss)))
     return SpotProcess(
@@ -27,6 +27,7 @@ def process_with(observed: Observed, prior: SpotProcess) -> SpotProcess:
         return_per_hour=prior.return_per_hour * math.exp(kept * back),
         log_sd=_between(prior.log_sd, return_log_sd, kept),
         own_loss_log_sd=_between(prior.loss_log_sd, loss_log_sd, kept),
+        day_log_sd=prior.day_log_sd,
     )
 
 

@@ -16,6 +16,7 @@ POOLED = SpotProcess(
     return_per_hour=np.array([0.34, 2.65, 1.29, 0.47, 0.243, 0.054]),
     log_sd=0.43,
     own_loss_log_sd=0.41,
+    day_log_sd=0.25,
 )
 # Of the gang's size, at each age. A gang is hardly lost more often than a node that is as old: where capacity goes, it
 # goes for all. What a gang has less of is old age.

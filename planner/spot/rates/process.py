@@ -18,21 +18,24 @@ from planner.columns import Floats, Ints
 
 AGE_EDGES_HOURS = np.array([0.0, 0.12, 0.3, 1.0, 4.0, 16.0])
 AGES = len(AGE_EDGES_HOURS)
+DAY_HOURS = 24.0  # after which a good day has mostly been forgotten: of half days, those two days apart are unlike
 _WIDTHS = np.diff(AGE_EDGES_HOURS)
 _SPANS = np.append(_WIDTHS, np.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotProcess:
-    """One gang in one zone. `log_sd` is what is not known of either rate during the coming run.
+    """One gang in one zone. `log_sd` is what is not known of either rate, and stays as it is for the whole run.
 
     Where less is known of losses than of returns, as from an interruption class, they have a number of their own.
+    Beside that a zone has good and bad days, with more or fewer losses and later or earlier returns: `day_log_sd`.
     """
 
     loss_per_hour: Floats
     return_per_hour: Floats
     log_sd: float = 0.0
     own_loss_log_sd: float | None = None
+    day_log_sd: float = 0.0
 
     @property
     def mean_up_hours(self) -> float:

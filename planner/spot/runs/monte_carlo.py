@@ -1,7 +1,8 @@
 """A million runs of a job on spot nodes, in seconds: hours, paid hours and losses of each.
 
 Every run has its own rates, as far as these are not known: factors on the loss and on the return rates, spread evenly
-over their distributions. Where rates are m times as high, the hazard h is reached when h / m is reached without m.
+over their distributions; and its own days, drawn on the way. Where rates are m times as high, the hazard h is reached
+when h / m is reached without m.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from scipy.special import ndtri
 from planner.columns import Flags, Floats, Ints
 from planner.errors import InputError
 from planner.spot.rates.process import SpotProcess
-from planner.spot.runs.stretches import GIVEN_UP_HOURS, duration, first_stretch
+from planner.spot.runs.stretches import GIVEN_UP_HOURS, check_ever_there, duration, first_stretch, next_day
 from planner.spot.runs.work import SpotWork
 
 _CHUNK = 1 << 15  # whose columns stay in the processor's cache
-_GOLDEN = 0.6180339887498949  # spreads the second rate's quantiles evenly against the first's
+# Spread four more columns evenly against one in order, and against each other: powers of the root of x^5 = x + 1.
+_EVENLY = 1.1673039782614187 ** -np.arange(1.0, 5.0)[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +42,12 @@ class SpotRuns:
 
 def simulate(work: SpotWork, process: SpotProcess, runs: int, seed: int) -> SpotRuns:
     """Runs that start at any moment: whether capacity is there then is drawn from what it does in the long run."""
-    if process.availability <= 0:
-        raise InputError("spot capacity never comes back in this history: availability is zero")
+    check_ever_there(process)
     generator = np.random.default_rng(seed)
-    loss, back = _multipliers(runs, process, generator)
+    luck = _own_luck(runs, process, generator)
     each = np.broadcast_to(np.asarray(work.work_hours, dtype=float), runs)
     parts = [
-        _simulate_chunk(work, each[rows], process, loss[rows], back[rows], generator)
+        _simulate_chunk(work, each[rows], process, luck[:, rows], generator)
         for rows in (slice(first, first + _CHUNK) for first in range(0, runs, _CHUNK))
     ]
     return SpotRuns(
@@ -57,23 +58,29 @@ def simulate(work: SpotWork, process: SpotProcess, runs: int, seed: int) -> Spot
     )
 
 
-def _multipliers(runs: int, process: SpotProcess, generator: np.random.Generator) -> tuple[Floats, Floats]:
-    """Of the loss and the return rates. In random order: whatever else differs between runs must not follow it."""
+def _own_luck(runs: int, process: SpotProcess, generator: np.random.Generator) -> Floats:
+    """Factors on the loss and the return rates, the first day, and two numbers for what the start meets.
+
+    A row of each. In random order: nothing else must follow it.
+    """
     place = generator.permutation(runs)
-    first, second = (place + 0.5) / runs, (0.5 + place * _GOLDEN) % 1.0
-    return np.exp(process.loss_log_sd * ndtri(first)), np.exp(process.log_sd * ndtri(second))
+    even = np.vstack(((place + 0.5) / runs, (0.5 + place * _EVENLY) % 1.0))
+    loss, back, day = ndtri(even[:3])
+    return np.vstack(
+        (np.exp(process.loss_log_sd * loss), np.exp(process.log_sd * back), process.day_log_sd * day, even[3:])
+    )
 
 
 def _simulate_chunk(
     work: SpotWork,
     work_hours: Floats,
     process: SpotProcess,
-    loss: Floats,
-    back: Floats,
+    luck: Floats,
     generator: np.random.Generator,
 ) -> SpotRuns:
     count = len(work_hours)
-    hours, stint = first_stretch(process, loss, back, generator)
+    loss, back, day = luck[:3]
+    hours, stint = first_stretch(process, loss * np.exp(day), back * np.exp(-day), luck[3:], generator)
     left = work_hours.copy()
     waiting = hours.copy()
     losses = np.zeros(count, dtype=np.int64)
@@ -92,12 +99,14 @@ def _simulate_chunk(
             lost[row[over]], waited[row[over]] = losses[over], np.minimum(waiting[over], GIVEN_UP_HOURS)
             going = ~(done | over)
             row, hours, waiting, left = row[going], hours[going], waiting[going], left[going]
-            stint, losses, loss, back = stint[going], losses[going], loss[going], back[going]
+            stint, losses, loss, back, day = stint[going], losses[going], loss[going], back[going], day[going]
         left -= work.kept_hours(stint)
         np.maximum(left, 0.0, out=left)
-        pause = duration(process.return_per_hour, back, generator)
+        day = next_day(day, stint, process, generator)
+        pause = duration(process.return_per_hour, back * np.exp(-day), generator)
+        day = next_day(day, pause, process, generator)
         hours += stint + pause
         waiting += pause
         losses += 1
-        stint = duration(process.loss_per_hour, loss, generator)
+        stint = duration(process.loss_per_hour, loss * np.exp(day), generator)
     return SpotRuns(hours=result, paid_hours=result - waited, losses=lost, finished=finished)

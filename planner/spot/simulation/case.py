@@ -232,21 +232,25 @@ class _Rates(NamedTuple):
     return_per_hour: tuple[float, ...]
     log_sd: float
     loss_log_sd: float
+    day_log_sd: float
 
     @classmethod
     def of(cls, process: SpotProcess) -> _Rates:
         losses, returns = process.loss_per_hour.tolist(), process.return_per_hour.tolist()
-        return cls(tuple(losses), tuple(returns), process.log_sd, process.loss_log_sd)
+        return cls(tuple(losses), tuple(returns), process.log_sd, process.loss_log_sd, process.day_log_sd)
 
     def kept(self) -> _Rates:
         losses, returns = (tuple(map(kept_digits, rates)) for rates in self[:2])
-        return _Rates(losses, returns, kept_digits(self.log_sd), kept_digits(self.loss_log_sd))
+        return _Rates(losses, returns, *map(kept_digits, self[2:]))
 
     @property
     def process(self) -> SpotProcess:
-        losses, returns = np.array(self.loss_per_hour), np.array(self.return_per_hour)
         return SpotProcess(
-            loss_per_hour=losses, return_per_hour=returns, log_sd=self.log_sd, own_loss_log_sd=self.loss_log_sd
+            loss_per_hour=np.array(self.loss_per_hour),
+            return_per_hour=np.array(self.return_per_hour),
+            log_sd=self.log_sd,
+            own_loss_log_sd=self.loss_log_sd,
+            day_log_sd=self.day_log_sd,
         )
 
 
