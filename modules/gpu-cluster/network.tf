@@ -85,7 +85,11 @@ data "aws_route_table" "used" {
 }
 
 locals {
-  route_table_ids = { for id, tables in data.aws_route_tables.own : id => concat(tables.ids, data.aws_route_tables.main.ids)[0] }
+  # Of a subnet that another account shares, the main table may not be seen: then nothing is said of it.
+  route_table_ids = {
+    for id, tables in data.aws_route_tables.own : id => concat(tables.ids, data.aws_route_tables.main.ids)[0]
+    if length(tables.ids) + length(data.aws_route_tables.main.ids) > 0
+  }
 
   # Nodes have a public address in the default VPC only: elsewhere an internet gateway leads nowhere.
   leading_nowhere = local.use_default_vpc ? [] : [

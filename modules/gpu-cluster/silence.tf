@@ -4,7 +4,7 @@
 
 locals {
   silence_name = "${local.name}-silent"
-  # Memory nodes write lines too, and are never alone for long: the schedules stop them.
+  # Memory nodes say nothing of themselves: who ends the run empties their group, too, and the schedules do.
   listened_to = { for role, name in local.group_names : role => name if role != "memory" }
 }
 

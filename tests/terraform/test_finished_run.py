@@ -47,8 +47,8 @@ def test_finished_run_stays_finished_until_a_new_run_id(attached_terraform, mock
     terraform("apply", "-auto-approve")
     assert mock_aws.desired_capacity("scav-finished-2") == 2
     assert len(mock_aws.resources("finished-2")["instances"]) == 2
-    # Only the bucket is left of the first run, with what it wrote; the new run writes beside it.
-    assert mock_aws.resources("finished-1").keys() == {"buckets"}
+    # Only the bucket and the logs are left of the first run, with what it wrote; the new run writes beside it.
+    assert mock_aws.resources("finished-1").keys() == {"buckets", "log groups"}
     assert outputs(attached_terraform, workspace)["checkpoint_uri"] == f"s3://{bucket}/finished-2/checkpoints"
     assert keys(mock_aws, bucket) == ["finished-1/_SUCCESS", "finished-1/checkpoints/last.pt"]
     terraform("plan", "-detailed-exitcode", expected=NO_CHANGES)

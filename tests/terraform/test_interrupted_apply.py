@@ -180,9 +180,9 @@ def test_scav_is_killed_ten_times_and_terraform_ends_what_it_had_begun(attached_
         run_id = f"alone-{number}"
         folder = new_workspace(run_id)
         opened(folder, attached_terraform).init()
-        with started(attached_terraform, "-c", SCAV, str(folder)) as scav:
+        with started(attached_terraform, folder, "-c", SCAV, str(folder)) as scav:
             wait_until(lambda: existing(mock_aws, run_id) >= number or scav.poll() is not None)
-            assert scav.poll() is None
+            assert scav.poll() is None, scav.communicate()
             scav.kill()
             scav.wait()
         wait_until(lambda: not was_killed(folder))
@@ -201,24 +201,41 @@ def test_scav_is_killed_ten_times_and_terraform_ends_what_it_had_begun(attached_
 def test_scav_is_killed_ten_times_with_terraform_and_its_provider(
     terraform_on_mock, attached_terraform, mock_aws, new_workspace
 ):
-    """The apply first, then nine times the `scav adopt` that should have finished it; the last one does."""
-    folder, run_id = new_workspace("together-1"), "together-1"
-    opened(folder, terraform_on_mock).init()
-    kinds: set[str] = set()
-    for number in range(KILLS):
-        command = ["-m", "planner", "adopt", str(folder), "--yes"] if number else ["-c", SCAV, str(folder)]
-        before = existing(mock_aws, run_id)
-        with started(terraform_on_mock, *command) as scav:
-            wait_until(lambda: existing(mock_aws, run_id) > before or scav.poll() is not None)  # noqa: B023 - waited for here
-            assert scav.poll() is None, scav.communicate()
-            kinds |= kill_all(scav)
-    assert {"terraform", "terraform-provider-aws"} <= {kind.partition("_")[0] for kind in kinds}
-    finished = scav_adopt(terraform_on_mock, folder, "--yes")
-    assert finished.returncode == 0, finished.stderr
-    workspace = opened(folder, attached_terraform)
-    assert workspace.plan(folder / "again.tfplan").has_changes is False
-    workspace.destroy()
-    assert mock_aws.resources(run_id) == logs_of(run_id)
+    """In each workspace during the apply, and again during the `scav adopt` that should have finished it."""
+
+    def kill_and_finish(number: int) -> list[set[str]]:
+        folder, run_id = new_workspace(f"together-{number}"), f"together-{number}"
+        opened(folder, terraform_on_mock).init()
+        killed, moment = [], number
+        for command in (("-c", SCAV, str(folder)), ("-m", "planner", "adopt", str(folder), "--yes")):
+            with started(terraform_on_mock, folder, *command) as scav:
+                wait_until(lambda: recorded(folder) >= moment or scav.poll() is not None)  # noqa: B023 - at once
+                assert scav.poll() is None, scav.communicate()
+                killed.append(kill_all(scav))
+            moment = recorded(folder) + 1
+        finished = scav_adopt(terraform_on_mock, folder, "--yes")
+        assert finished.returncode == 0, finished.stderr
+        workspace = opened(folder, attached_terraform)
+        workspace.init()
+        assert workspace.plan(folder / "again.tfplan").has_changes is False
+        workspace.destroy()
+        assert mock_aws.resources(run_id) == logs_of(run_id)
+        return killed
+
+    with ThreadPoolExecutor(max_workers=WORKSPACES) as pool:
+        trees = [tree for killed in pool.map(kill_and_finish, range(1, WORKSPACES + 1)) for tree in killed]
+    assert len(trees) == KILLS
+    for programs in trees:
+        assert {"terraform", "terraform-provider-aws"} <= {program.partition("_")[0] for program in programs}
+
+
+def recorded(folder: Path) -> int:
+    """How much of the state is there: what is read in no time says when, however busy the machine is."""
+    try:
+        state = json.loads((folder / "terraform.tfstate").read_text())
+    except (FileNotFoundError, ValueError):  # being written
+        return 0
+    return sum(len(resource["instances"]) for resource in state["resources"] if resource["mode"] == "managed")
 
 
 def existing(aws: MockAws, run_id: str) -> int:
@@ -226,9 +243,10 @@ def existing(aws: MockAws, run_id: str) -> int:
 
 
 @contextlib.contextmanager
-def started(terraform: Any, *words: str) -> Iterator[subprocess.Popen[str]]:
+def started(terraform: Any, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, *words],
+        cwd=folder,
         env=terraform.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

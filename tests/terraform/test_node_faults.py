@@ -14,6 +14,10 @@ from agent_node import AGENT, ME, RUN, STOPPABLE_JOB, until
 from stand_ins import PATIENCE_SECONDS, wait_until
 
 OTHER = ME | {"InstanceId": "i-other", "LaunchTime": "2025-01-01T00:00:09+00:00"}
+# What memory nodes are told, in user_data.tf.
+MEMORY_RUN = set(
+    re.findall(r"^    (\w+) +=", (AGENT.parents[1] / "user_data.tf").read_text().split("\n  }\n")[0], re.MULTILINE)
+)
 SILENT_JOB = "trap 'exit 143' TERM; while :; do sleep 0.05; done"
 
 
@@ -345,6 +349,19 @@ def test_a_node_that_is_stopped_without_a_notice_stays_healthy(world):
         agent.send_signal(signal.SIGTERM)
         agent.communicate(timeout=PATIENCE_SECONDS)
     assert world.calls == []
+
+
+def test_nodes_that_train_say_that_they_are_up_and_memory_nodes_do_not_speak_for_them(world):
+    """The alarm on silence counts the lines of all."""
+    world.set_run(max_runtime_seconds=0)
+    leave_mark(world, "_STARTED")
+    assert "this node is up" in world.run("deadline")
+    (world.root / "run.json").write_text(
+        json.dumps({name: RUN[name] for name in MEMORY_RUN} | {"max_runtime_seconds": 0})
+    )
+    said = world.run("deadline")
+    assert "this node is up" not in said
+    assert "the maximum runtime is used up" in said
 
 
 # (k) The reason.

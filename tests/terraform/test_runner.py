@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from mock_aws import copy_workspace, plan_workspace
+from mock_aws import copy_workspace, logs_of, plan_workspace
 
 from planner.errors import ScavError, TerraformFailed
 from planner.outside.terraform.events import Progress, parse_event
@@ -119,7 +119,7 @@ def test_a_planned_cluster_on_the_mock_aws(attached_terraform, mock_aws, tmp_pat
     assert (seen[-1].done, seen[-1].total) == (plan.added, plan.added)
     assert made.outputs()["run_id"].value == values["run_id"]
     assert made.destroy().removed == plan.added
-    assert mock_aws.resources(values["run_id"]) == {}
+    assert mock_aws.resources(values["run_id"]) == logs_of(values["run_id"])
 
 
 def test_progress_counts_a_replacement_as_two_operations(workspace, tmp_path):

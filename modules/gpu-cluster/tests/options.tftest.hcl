@@ -460,3 +460,21 @@ run "a_probe_leaves_no_logs" {
     error_message = "Logs of a probe go with it."
   }
 }
+
+run "routes_that_may_not_be_seen" {
+  command = plan
+
+  override_data {
+    target = data.aws_route_tables.own
+    values = { ids = [] }
+  }
+  override_data {
+    target = data.aws_route_tables.main
+    values = { ids = [] }
+  }
+
+  assert {
+    condition     = length(local.no_way_out) == 0 && length(local.no_s3_endpoint) == 0
+    error_message = "Nothing is said of what is not known."
+  }
+}
