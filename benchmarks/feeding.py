@@ -158,7 +158,7 @@ def by_throughput(table: list[dict[str, str]]) -> Score:
     read = [row for row in table if row["dataset"] == "ImageNet from EBS" and row["operation"] in RAW_BYTES]
     size = np.array([RAW_BYTES[row["operation"]] for row in read])
     rate = np.array([float(row["images_per_s"]) for row in read])
-    found = predicted(size / (rate * size)[::-1], feeding.VOLUME_BYTES_PER_SECOND.log_sd)
+    found = predicted(size / (rate * size)[::-1], feeding.VOLUME_LOG_SD)
     return score("throughput of the volume", read[0]["cpu"], 1 / rate, found)
 
 

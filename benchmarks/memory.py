@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from itertools import accumulate
 from math import exp, log, sqrt
 from pathlib import Path
 from statistics import NormalDist, fmean, median
@@ -93,7 +94,9 @@ def estimate(rows: Sequence[Row]) -> Calibration:
         found = [middle for its, middle in middles.values() if its == kind]
         return exp(fmean(found) if found else everything)
 
-    factors = {kind: of(kind) for kind in ("allocated", "reserved", "reserved_varying")}
+    # What is reserved holds what is allocated, and lengths that vary only add holes: no kind needs less than the last.
+    kinds = ("allocated", "reserved", "reserved_varying")
+    factors = dict(zip(kinds, accumulate(map(of, kinds), max), strict=True))
     spreads: dict[bool, list[float]] = {True: [], False: []}
     for name, (kind, _) in middles.items():
         missed = sorted(

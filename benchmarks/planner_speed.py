@@ -1,7 +1,8 @@
 """How fast scav plans: candidates per second, growth, memory, how long fitting and `scav --help` take.
 
 Prints a Markdown table, or JSON with --json. Every figure stands beside a yardstick from the same run: importing
-scikit-learn for planning, importing click for --help.
+scikit-learn for planning, importing click for --help. "every strategy" is the same search for a transformer whose
+script can do all that scav knows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from planner.inputs.catalog.tables import Catalog
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50-imagenet"
+TRANSFORMER = EXAMPLE.parent / "llama-7b-finetune"
+EVERYTHING = {"sharding": ["ddp", "zero1", "zero2", "fsdp", "hsdp"], "tensor_parallel": 8, "pipeline": 8}
 SCALES = (1, 4, 16)
+SCALES_OF_STRATEGIES = (1, 4)
 FIT_ROWS = 2000
 
 
@@ -28,10 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--scale", type=int, help=argparse.SUPPRESS)  # one scale, in a process of its own
+    parser.add_argument("--every-strategy", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fit", type=int, help=argparse.SUPPRESS)  # seconds of one fit, likewise
     arguments = parser.parse_args()
     if arguments.scale:
-        print(json.dumps(plan_scaled(arguments.scale)))
+        print(json.dumps(plan_scaled(arguments.scale, every_strategy=arguments.every_strategy)))
         return
     if arguments.fit:
         print(json.dumps(fit_seconds(arguments.fit)))
@@ -42,26 +48,26 @@ def main() -> None:
 
 def measure() -> dict[str, object]:
     sklearn_seconds = median_seconds([sys.executable, "-c", "import sklearn"], runs=5)
-    rows = []
-    for scale in SCALES:
-        output = subprocess.run(
-            [sys.executable, __file__, "--scale", str(scale)], check=True, capture_output=True, text=True
-        ).stdout
-        row = json.loads(output)
-        rows.append({**row, "import_sklearn_multiple": row["seconds"] / sklearn_seconds})
+    rows = [measured_apart(["--scale", str(scale)], sklearn_seconds) for scale in SCALES]
+    spread = [
+        measured_apart(["--scale", str(scale), "--every-strategy"], sklearn_seconds) for scale in SCALES_OF_STRATEGIES
+    ]
     fit = json.loads(
         subprocess.run(
             [sys.executable, __file__, "--fit", str(FIT_ROWS)], check=True, capture_output=True, text=True
         ).stdout
     )
-    growth = rows[-1]["seconds"] / rows[0]["seconds"] / (rows[-1]["candidates"] / rows[0]["candidates"])
     scav = Path(sys.executable).with_name("scav")
     click_seconds, help_seconds = interleaved_seconds(
         [sys.executable, "-c", "import click"], [str(scav), "--help"], runs=20
     )
     return {
         "rows": rows,
-        "growth_over_linear": growth,
+        "growth_over_linear": growth_over_linear(rows),
+        "every_strategy": spread,
+        "every_strategy_growth_over_linear": growth_over_linear(spread),
+        "every_strategy_over_flat": spread[0]["seconds"] / rows[0]["seconds"],
+        "every_strategy_over_flat_cpu": spread[0]["cpu_seconds"] / rows[0]["cpu_seconds"],
         "import_sklearn_seconds": sklearn_seconds,
         "fit_rows": FIT_ROWS,
         "fit_seconds": fit,
@@ -72,30 +78,46 @@ def measure() -> dict[str, object]:
     }
 
 
-def plan_scaled(scale: int) -> dict[str, float]:
+def measured_apart(arguments: list[str], sklearn_seconds: float) -> dict[str, float]:
+    output = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True).stdout
+    row = json.loads(output)
+    return {**row, "import_sklearn_multiple": row["seconds"] / sklearn_seconds}
+
+
+def growth_over_linear(rows: list[dict[str, float]]) -> float:
+    return rows[-1]["seconds"] / rows[0]["seconds"] / (rows[-1]["candidates"] / rows[0]["candidates"])
+
+
+def plan_scaled(scale: int, *, every_strategy: bool = False) -> dict[str, float]:
     """The example over the full catalogue, all regions, 1-64 nodes, with every instance type listed `scale` times."""
+    from planner.inputs import StrategyOptions
     from planner.inputs.plan_inputs import PlanInputs, Provenance
     from planner.outside.store import load_catalog, load_job
     from planner.plan.build import make_plan
 
     wide = {"nodes": "1..64", "regions": ["all"], "instance_types": ["*"]}
-    job_file = load_job(EXAMPLE, wide)
+    job_file = load_job(TRANSFORMER if every_strategy else EXAMPLE, wide)
+    if every_strategy:
+        workload = job_file.job.workload.model_copy(update={"strategies": StrategyOptions.model_validate(EVERYTHING)})
+        job_file = replace(job_file, job=job_file.job.model_copy(update={"workload": workload}))
     catalog, name, digest = load_catalog(None, beside=EXAMPLE)
     larger = repeated(catalog, scale)
     provenance = Provenance(
         job_sha256=digest, measurements_sha256=None, catalog_sha256=digest, catalog=name, catalog_date=catalog.date
     )
     inputs = PlanInputs(job_file=job_file, catalog=larger, measurements=(), provenance=provenance)
-    times = []
+    times, cpu_times = [], []
     for _ in range(3):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         plan = make_plan(inputs)
         times.append(time.perf_counter() - start)
+        cpu_times.append(time.process_time() - cpu_start)
     seconds = statistics.median(times)
     return {
         "scale": scale,
         "candidates": plan.candidate_count,
         "seconds": seconds,
+        "cpu_seconds": statistics.median(cpu_times),
         "candidates_per_second": plan.candidate_count / seconds,
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -177,11 +199,14 @@ def timed(command: list[str]) -> float:
 def as_markdown(result: dict[str, object]) -> str:
     rows = result["rows"]
     assert isinstance(rows, list)
+    spread = result["every_strategy"]
+    assert isinstance(spread, list)
+    named = [(f"{row['scale']}x", row) for row in rows] + [(f"{row['scale']}x, every strategy", row) for row in spread]
     lines = ["| catalogue | candidates | seconds | x `import sklearn` | candidates/s | peak MiB |", "|--:" * 6 + "|"]
     lines += [
-        f"| {row['scale']}x | {row['candidates']:,} | {row['seconds']:.3f} | {row['import_sklearn_multiple']:.2f} "
+        f"| {name} | {row['candidates']:,} | {row['seconds']:.3f} | {row['import_sklearn_multiple']:.2f} "
         f"| {row['candidates_per_second']:,.0f} | {row['peak_memory_mib']:.0f} |"
-        for row in rows
+        for name, row in named
     ]
     planning = (
         f"`import sklearn`: {result['import_sklearn_seconds']:.3f} s. "
@@ -192,8 +217,13 @@ def as_markdown(result: dict[str, object]) -> str:
         f'`python -c "import click"` ({result["import_click_seconds"] * 1000:.0f} ms).'
     )
     growth = f"Growth from {SCALES[0]}x to {SCALES[-1]}x candidates: {result['growth_over_linear']:.2f} of linear."
+    strategies = (
+        f"Every strategy: {result['every_strategy_over_flat']:.1f} times the wall time and "
+        f"{result['every_strategy_over_flat_cpu']:.1f} times the CPU time of the flat job; growth "
+        f"{result['every_strategy_growth_over_linear']:.2f} of linear."
+    )
     fitting = f"Fitting step times to {result['fit_rows']:,} measurements: {result['fit_seconds']:.2f} s."
-    lines += ["", growth, planning, fitting, help_text]
+    lines += ["", growth, strategies, planning, fitting, help_text]
     return "\n".join(lines)
 
 

@@ -6,9 +6,8 @@ means over jobs and instance types.
 
 Data-parallel jobs: `sia-sosp23/` and `lambda-gpu-bench/` below --data, on every instance type that a job was measured
 on. Probes: one node with the largest batch; with three also one node with the smallest, and two nodes. ResNet-50 and
-BERT-base are in both tables with other scripts, so each is left out together with its twin. `nested`: what two jobs
-share (SETTINGS) is chosen without the tested job and its twin: of those settings that with no number of probes err
-more than without history, the one with the best log score. --choose prints what all jobs choose, which is shipped.
+BERT-base are in both tables with other scripts, so each is left out together with its twin. How much
+jobs share is averaged over, but over which sizes they are alike (REACH) was set with these scores in view.
 
 Sharded jobs: `llm-tables/` and `llm-foundry-tput/`; a table's models stand for a user's jobs, one of at most a dozen
 left out at a time. The prior comes from the other tables (`calibrate_sharded.py`). Probes: drawn, three times.
@@ -20,7 +19,6 @@ import argparse
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ from planner.models.sharded_step_time.earlier_jobs import prior_after
 from planner.models.sharded_step_time.fitted_steps import FittedSteps, fit_steps
 from planner.models.sharded_step_time.posterior import without_rows
 from planner.models.sharded_step_time.prior import ShardedPrior
-from planner.models.step_time.earlier_jobs import NO_HISTORY, SHARING, History, Sharing
+from planner.models.step_time.earlier_jobs import NO_HISTORY, History
 from planner.models.step_time.history import fit_history
 from planner.models.step_time.model import StepTimeModel
 from planner.outside.store import load_catalog
@@ -58,7 +56,7 @@ MACHINES = {
 }
 TWINS = {"imagenet": "resnet50", "bert": "bert_base_squad"}
 PROBES = (0, 1, 3)
-SETTINGS = [Sharing(machine, reach) for machine in (0.3, 0.6, 0.9) for reach in (0.5, 1.0, 3.0)]
+WITH = "with the others"
 MOST_MODELS, DRAWS = 12, 3
 
 
@@ -66,33 +64,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--choose", action="store_true", help="print the setting that all jobs choose, and no table")
     arguments = parser.parse_args()
     jobs = sia_jobs(arguments.data / "sia-sosp23") + lambda_jobs(arguments.data / "lambda-gpu-bench")
     histories = {
         job.name: fit_history([each for each in jobs if each.name not in (job.name, twin(job))], CATALOG)
         for job in jobs
     }
-    scored = {setting: score(jobs, histories, setting) for setting in (None, *SETTINGS)}
-    if arguments.choose:
-        print(choice(scored, ()))
-        return
-    rows = [{**row, "with": "alone"} for row in scored[None]]
-    for job in jobs:
-        nested = scored[choice(scored, (job.name, twin(job)))]
-        rows += [{**row, "with": "nested"} for row in nested if row["job"] == job.name]
-    rows += [{**row, "with": "as shipped"} for row in scored[SHARING]]
+    rows = score(jobs, histories) + score(jobs, None)
     rows += sharded(load_tables(arguments.data))
     print(json.dumps({"rows": rows}) if arguments.json else as_markdown(rows))
-
-
-def choice(scored: Mapping[Sharing | None, Sequence[Row]], without: Sequence[str]) -> Sharing:
-    def means(setting: Sharing | None, key: str) -> Floats:
-        own = [row for row in scored[setting] if row["job"] not in without]
-        return np.array([np.mean([row[key] for row in own if row["probes"] == count]) for count in PROBES])
-
-    safe = [each for each in SETTINGS if np.all(means(each, "error") <= means(None, "error"))]
-    return max(safe or SETTINGS, key=lambda each: float(means(each, "log").mean()))
 
 
 def sia_jobs(folder: Path) -> list[EarlierJob]:
@@ -145,11 +125,12 @@ def _workload(described: Mapping[str, Any], precision: str) -> Workload:
     return job.workload
 
 
-def score(jobs: Sequence[EarlierJob], histories: Mapping[str, History], sharing: Sharing | None) -> list[Row]:
+def score(jobs: Sequence[EarlierJob], histories: Mapping[str, History] | None) -> list[Row]:
     """None: without history."""
     rows: list[Row] = []
+    label = "alone" if histories is None else WITH
     for job in jobs:
-        history = NO_HISTORY if sharing is None else replace(histories[job.name], sharing=sharing)
+        history = NO_HISTORY if histories is None else histories[job.name]
         for name in sorted({row.instance_type for row in job.rows}):
             here = [row for row in job.rows if row.instance_type == name]
             for count in PROBES:
@@ -158,7 +139,8 @@ def score(jobs: Sequence[EarlierJob], histories: Mapping[str, History], sharing:
                 if probes is not None and asked:
                     found, truth = predicted(job, name, probes, asked, history)
                     spread = np.log(found.p95 / found.p05) / 2 / Z95
-                    rows.append({"job": job.name, "type": name, "probes": count, **scores(found.p50, spread, truth)})
+                    named = {"job": job.name, "type": name, "probes": count, "with": label}
+                    rows.append({**named, **scores(found.p50, spread, truth)})
     return rows
 
 
@@ -209,7 +191,7 @@ def sharded(tables: Sequence[Table]) -> list[Row]:
         for model in models[:: -(-len(models) // MOST_MODELS)] if len(models) > 1 else ():
             own = np.array([each == model for each in table.model])
             after = prior_after([as_rows(table.at(~own))], prior)
-            for label, start in (("alone", prior), ("nested", after)):
+            for label, start in (("alone", prior), (WITH, after)):
                 named = {"job": f"{table.family}: {model}", "type": "sharded", "with": label}
                 rows += [{**named, **each} for each in sharded_scores(table.at(own), start)]
     return rows
@@ -235,7 +217,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
     for kind in ("data parallel", "sharded"):
         own = [row for row in rows if (row["type"] == "sharded") == (kind == "sharded")]
         for count in PROBES:
-            for label in ("alone", "nested", "as shipped"):
+            for label in ("alone", WITH):
                 # Each job counts once, whatever the number of its draws.
                 here = [row for row in own if row["probes"] == count and row["with"] == label]
                 keys = sorted({(row["job"], row["type"]) for row in here})

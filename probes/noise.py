@@ -63,10 +63,12 @@ class NoiseEstimate:
 def estimate(groups: Sequence[GradientGroup]) -> NoiseEstimate:
     """The ratio of sums, and a jackknife over the groups on its logarithm for the interval."""
     usable = [group for group in groups if math.isfinite(group.mean_squared_norm)]
-    scale = _ratio(usable)
+    signals, variances = [group.signal for group in usable], [group.variance for group in usable]
+    signal, variance = sum(signals), sum(variances)
+    scale = _ratio(signal, variance)
     if len(usable) < 2 or not math.isfinite(scale):
         return NoiseEstimate(scale=scale, low=0.0, high=math.inf, groups=len(usable))
-    without = [_ratio([*usable[:index], *usable[index + 1 :]]) for index in range(len(usable))]
+    without = [_ratio(signal - one, variance - other) for one, other in zip(signals, variances, strict=True)]
     if not all(math.isfinite(value) for value in without):
         return NoiseEstimate(scale=scale, low=0.0, high=math.inf, groups=len(usable))
     logs = [math.log(value) for value in without]
@@ -82,9 +84,7 @@ def _student_t95(degrees: int) -> float:
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
-def _ratio(groups: Sequence[GradientGroup]) -> float:
-    signal = sum(group.signal for group in groups)
-    variance = sum(group.variance for group in groups)
+def _ratio(signal: float, variance: float) -> float:
     return variance / signal if signal > 0 and variance > 0 else math.inf
 
 

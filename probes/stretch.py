@@ -14,6 +14,7 @@ import atexit
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class Stretch(Session):
         if self.startup_seconds is None:  # nothing has moved since the checkpoint
             self._progress["from_state"] = training_state.fingerprint(self.instrument.parameters())
             self._progress["learning_rate"] = self._learning_rate()
+            self._progress["startup_seconds"] = time.time() - float(self._progress.get("begun", self.started))
         if self._moving is not None:
             as_asked = self._of_step(self.instrument.counter.of_gradient()) == self.asked or self.steps_are_marked
             (other_size,) = cluster.any_of([not as_asked], self.place)
@@ -102,7 +104,7 @@ class Stretch(Session):
             reason = "the script does not save and leave on SIGTERM: probes.checkpoints does"
             self._leave({"outcome": CANNOT_STOP, "reason": reason})
         self._look_at = sys.maxsize
-        self._progress["stopped"] = True
+        self._progress["stopped"] = time.time()
         signal.raise_signal(signal.SIGTERM)
 
     def _beside(self) -> dict[str, Any]:
@@ -122,8 +124,7 @@ class Stretch(Session):
     def _write(self) -> None:
         if self.place.rank != 0:
             return
-        so_far = {"steps": self.steps, "samples": self.samples, "startup_seconds": self.startup_seconds}
-        self._progress |= {**so_far, "looks": self._looks}
+        self._progress |= {"steps": self.steps, "samples": self.samples, "looks": self._looks}
         file = progress_file(self.settings.output)
         temporary = file.with_suffix(".tmp")
         temporary.write_text(json.dumps(self._progress), encoding="utf-8")

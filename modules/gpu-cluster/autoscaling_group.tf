@@ -15,7 +15,7 @@ resource "aws_autoscaling_group" "nodes" {
   vpc_zone_identifier = keys(local.subnets)
   placement_group     = var.placement_group ? aws_placement_group.cluster[0].name : null
   health_check_type   = "EC2"
-  # What the alarm in deadline.tf looks at.
+  # What the alarm in silence.tf looks at.
   enabled_metrics = ["GroupInServiceInstances"]
 
   # The world size is fixed: a replacement before the old node is gone would have no place in it.
@@ -66,10 +66,31 @@ resource "aws_autoscaling_group" "nodes" {
     }
   }
 
+  timeouts {
+    # Nodes with many GPUs take longer to end than the ten minutes that the provider waits.
+    delete = "60m"
+  }
+
   lifecycle {
     # The run itself scales to 0 when it is done: applying again must not start it again.
     ignore_changes = [desired_capacity]
 
+    precondition {
+      condition     = var.ami_id != null || !local.too_old_for_defaults
+      error_message = "The GPUs of ${var.instance_type} need a machine image with NVIDIA's proprietary driver: set run.ami in scav.yaml, or ami_id."
+    }
+    precondition {
+      condition     = var.container_image != null || !local.too_old_for_defaults
+      error_message = "PyTorch in ${var.deep_learning_container} has no kernels for the GPUs of ${var.instance_type}: set run.image in scav.yaml, or container_image."
+    }
+    precondition {
+      condition     = var.container_image != null || var.source_folder != null
+      error_message = "AWS's container has no training script: set run.source in scav.yaml to the folder of yours, or run.image to an image that has it."
+    }
+    precondition {
+      condition     = length(local.elsewhere) == 0
+      error_message = "Subnets are not in vpc_id = ${coalesce(local.vpc_id, "null")}: ${join(", ", [for subnet in local.elsewhere : "${subnet.id} is in ${subnet.vpc_id}"])}."
+    }
     precondition {
       condition     = length(local.subnets) > 0
       error_message = "None of ${local.use_default_vpc ? "the default VPC's subnets" : "subnet_ids"} is in availability_zone_id = ${var.availability_zone_id}${local.use_default_vpc ? " with ${var.instance_type}" : ""}: they are in ${join(", ", distinct([for subnet in data.aws_subnet.candidate : subnet.availability_zone_id]))}. Add a subnet in ${var.availability_zone_id}, or plan for another zone."
@@ -110,6 +131,7 @@ resource "aws_autoscaling_group" "nodes" {
 
   # A node needs all of this from its first minute.
   depends_on = [
+    aws_cloudwatch_event_target.silent,
     aws_cloudwatch_log_group.run,
     aws_iam_role_policy.node,
     aws_iam_role_policy.stop,
@@ -121,7 +143,6 @@ resource "aws_autoscaling_group" "nodes" {
     aws_autoscaling_group.fallback,
     aws_s3_object.source,
     aws_scheduler_schedule.stop,
-    aws_vpc_endpoint.s3,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_egress_rule.nodes,
     aws_vpc_security_group_egress_rule.s3,

@@ -66,7 +66,7 @@ resource "aws_iam_role" "stop" {
     Statement = [{
       Effect    = "Allow"
       Action    = "sts:AssumeRole"
-      Principal = { Service = "scheduler.${data.aws_partition.current.dns_suffix}" }
+      Principal = { Service = ["events.amazonaws.com", "scheduler.amazonaws.com", "states.amazonaws.com"] }
       Condition = { StringEquals = { "aws:SourceAccount" = local.account_id } }
     }]
   })
@@ -78,12 +78,20 @@ resource "aws_iam_role_policy" "stop" {
 
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
-      Sid      = "EmptyTheGroups"
-      Effect   = "Allow"
-      Action   = ["autoscaling:SetDesiredCapacity"]
-      Resource = values(local.group_arns)
-    }]
+    Statement = [
+      {
+        Sid      = "EmptyTheGroups"
+        Effect   = "Allow"
+        Action   = ["autoscaling:SetDesiredCapacity"]
+        Resource = values(local.group_arns)
+      },
+      {
+        Sid      = "DoSoOnSilence"
+        Effect   = "Allow"
+        Action   = ["states:StartExecution"]
+        Resource = ["arn:${local.partition}:states:${local.region}:${local.account_id}:stateMachine:${local.silence_name}"]
+      },
+    ]
   })
 }
 
@@ -102,63 +110,5 @@ resource "aws_autoscaling_schedule" "stop" {
 
   lifecycle {
     ignore_changes = [start_time]
-  }
-}
-
-# Nodes that are there and say nothing for half an hour are broken, or cut off: each agent writes a line every ten minutes.
-resource "aws_autoscaling_policy" "silent" {
-  for_each = { for role, name in local.stopped_groups : role => name if role != "memory" }
-
-  name                   = "${each.value}-silent"
-  autoscaling_group_name = each.value
-  policy_type            = "SimpleScaling"
-  adjustment_type        = "ExactCapacity"
-  scaling_adjustment     = 0
-}
-
-resource "aws_cloudwatch_metric_alarm" "silent" {
-  alarm_name          = "${local.name}-silent"
-  alarm_description   = "Nodes of training run ${var.run_id} are in service, and for half an hour none of them has written a line of log: the group is emptied."
-  comparison_operator = "GreaterThanThreshold"
-  threshold           = 0
-  evaluation_periods  = 6
-  datapoints_to_alarm = 6
-  treat_missing_data  = "notBreaching"
-  alarm_actions       = concat(values(aws_autoscaling_policy.silent)[*].arn, var.interruption_topic_arn == null ? [] : [var.interruption_topic_arn])
-  tags                = local.tags
-
-  metric_query {
-    id          = "silent_nodes"
-    expression  = "IF(FILL(lines, 0) == 0, ${join(" + ", [for role in keys(aws_autoscaling_policy.silent) : "FILL(nodes_${role}, 0)"])}, 0)"
-    label       = "Nodes in service while no line is written"
-    return_data = true
-  }
-
-  metric_query {
-    id = "lines"
-
-    metric {
-      namespace   = "AWS/Logs"
-      metric_name = "IncomingLogEvents"
-      period      = 300
-      stat        = "Sum"
-      dimensions  = { LogGroupName = local.log_group_name }
-    }
-  }
-
-  dynamic "metric_query" {
-    for_each = aws_autoscaling_policy.silent
-
-    content {
-      id = "nodes_${metric_query.key}"
-
-      metric {
-        namespace   = "AWS/AutoScaling"
-        metric_name = "GroupInServiceInstances"
-        period      = 300
-        stat        = "Minimum"
-        dimensions  = { AutoScalingGroupName = metric_query.value.autoscaling_group_name }
-      }
-    }
   }
 }

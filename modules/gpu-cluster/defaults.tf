@@ -25,13 +25,6 @@ data "aws_ssm_parameter" "ami" {
   count = var.ami_id == null ? 1 : 0
 
   name = local.ami_parameter
-
-  lifecycle {
-    precondition {
-      condition     = !local.too_old_for_defaults
-      error_message = "The GPUs of ${var.instance_type} need a machine image with NVIDIA's proprietary driver: set run.ami in scav.yaml, or ami_id."
-    }
-  }
 }
 
 # Whose registry AWS's containers are in, by region: a table in the provider.
@@ -39,17 +32,6 @@ data "aws_sagemaker_prebuilt_ecr_image" "default" {
   count = var.container_image == null ? 1 : 0
 
   repository_name = local.repository
-
-  lifecycle {
-    precondition {
-      condition     = !local.too_old_for_defaults
-      error_message = "PyTorch in ${var.deep_learning_container} has no kernels for the GPUs of ${var.instance_type}: set run.image in scav.yaml, or container_image."
-    }
-    precondition {
-      condition     = var.source_folder != null
-      error_message = "AWS's container has no training script: set run.source in scav.yaml to the folder of yours, or run.image to an image that has it."
-    }
-  }
 }
 
 data "aws_ecr_image" "default" {

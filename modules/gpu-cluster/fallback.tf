@@ -53,6 +53,10 @@ resource "aws_autoscaling_group" "fallback" {
     }
   }
 
+  timeouts {
+    delete = "60m"
+  }
+
   lifecycle {
     # The run's nodes set it.
     ignore_changes = [desired_capacity]
@@ -60,6 +64,7 @@ resource "aws_autoscaling_group" "fallback" {
 
   # Like the other group's nodes.
   depends_on = [
+    aws_cloudwatch_event_target.silent,
     aws_cloudwatch_log_group.run,
     aws_iam_role_policy.node,
     aws_iam_role_policy.stop,
@@ -67,7 +72,6 @@ resource "aws_autoscaling_group" "fallback" {
     aws_s3_object.policy,
     aws_s3_object.source,
     aws_scheduler_schedule.stop,
-    aws_vpc_endpoint.s3,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_egress_rule.nodes,
     aws_vpc_security_group_egress_rule.s3,

@@ -74,6 +74,7 @@ resource "aws_launch_template" "node" {
     ebs {
       volume_type           = "gp3"
       volume_size           = var.root_volume_gib
+      throughput            = var.root_volume_mibps
       encrypted             = true
       kms_key_id            = var.kms_key_arn
       delete_on_termination = true

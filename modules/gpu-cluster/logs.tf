@@ -8,5 +8,7 @@ resource "aws_cloudwatch_log_group" "run" {
   name              = local.log_group_name
   retention_in_days = var.log_retention_days
   kms_key_id        = var.kms_key_arn
-  tags              = local.tags
+  # Why a run failed is asked when it is gone.
+  skip_destroy = !var.bucket_force_destroy
+  tags         = local.tags
 }

@@ -98,6 +98,10 @@ resource "aws_autoscaling_group" "memory" {
     }
   }
 
+  timeouts {
+    delete = "60m"
+  }
+
   lifecycle {
     # The run scales this group to 0 together with the GPU nodes.
     ignore_changes = [desired_capacity]
@@ -106,10 +110,10 @@ resource "aws_autoscaling_group" "memory" {
   depends_on = [
     aws_cloudwatch_log_group.run,
     aws_iam_role_policy.node,
+    aws_iam_role_policy.stop,
     aws_iam_role_policy_attachment.ssm,
     aws_s3_bucket_policy.checkpoints,
     aws_scheduler_schedule.stop,
-    aws_vpc_endpoint.s3,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_egress_rule.nodes,
     aws_vpc_security_group_egress_rule.s3,

@@ -11,6 +11,10 @@ resource "aws_security_group" "nodes" {
 
   lifecycle {
     precondition {
+      condition     = local.vpc_id != null
+      error_message = "There is no default VPC in ${local.region}: set network.vpc and network.subnets in scav.yaml, or vpc_id and subnet_ids."
+    }
+    precondition {
       condition     = (var.vpc_id == null) == (length(var.subnet_ids) == 0)
       error_message = "vpc_id and subnet_ids go together: set both, or neither for the default VPC."
     }

@@ -1,7 +1,10 @@
 # The job's own files, from the workspace into the run's bucket: no image has to be built for a script.
 
 locals {
-  source_files = var.source_folder == null ? [] : sort(tolist(fileset("${path.root}/${var.source_folder}", "**")))
+  # Without hidden files and caches, as scav leaves them out of a workspace.
+  not_source   = "(^|/)([.]|__pycache__/|node_modules/|venv/)|[.](pyc|pyo|tfstate|tfplan)$"
+  every_file   = var.source_folder == null ? [] : sort(tolist(fileset("${path.root}/${var.source_folder}", "**")))
+  source_files = [for file in local.every_file : file if !can(regex(local.not_source, file))]
   # One object, whose bytes follow from the files alone: their names, sorted, and their contents.
   source_pack   = jsonencode({ for file in local.source_files : file => filebase64("${path.root}/${var.source_folder}/${file}") })
   source_sha256 = sha256(local.source_pack)

@@ -103,11 +103,11 @@ resource "aws_s3_bucket_lifecycle_configuration" "checkpoints" {
     filter {}
 
     noncurrent_version_expiration {
-      noncurrent_days = 7
+      noncurrent_days = 1 # They are of no use to a run, and cost as much as the newest.
     }
 
     abort_incomplete_multipart_upload {
-      days_after_initiation = 7
+      days_after_initiation = 1
     }
 
     dynamic "expiration" {

@@ -258,6 +258,18 @@ variable "root_volume_gib" {
   }
 }
 
+variable "root_volume_mibps" {
+  description = "MiB/s of that volume; 125 come with it, and more is paid for."
+  type        = number
+  default     = 125
+  nullable    = false
+
+  validation {
+    condition     = var.root_volume_mibps >= 125 && var.root_volume_mibps <= 750 && floor(var.root_volume_mibps) == var.root_volume_mibps
+    error_message = "root_volume_mibps must be a whole number from 125 to 750, which is what the volume's 3000 IOPS allow."
+  }
+}
+
 # The job's settings, which reach the container as SCAV_* variables
 
 variable "global_batch" {

@@ -86,18 +86,6 @@ variable "interruption_topic_arn" {
   }
 }
 
-variable "s3_endpoint_route_table_ids" {
-  description = "Route tables that get an S3 gateway endpoint, so that checkpoints do not pass a NAT gateway. Empty: none is created."
-  type        = list(string)
-  default     = []
-  nullable    = false
-
-  validation {
-    condition     = alltrue([for id in var.s3_endpoint_route_table_ids : can(regex("^rtb-[0-9a-f]{8,17}$", id))])
-    error_message = "s3_endpoint_route_table_ids must list route tables, each like rtb-0123456789abcdef0."
-  }
-}
-
 variable "https_egress_cidr_blocks" {
   description = "Where the nodes may open HTTPS connections (AWS APIs, container registry, data). S3 in this region is always allowed."
   type        = list(string)
@@ -123,7 +111,7 @@ variable "log_retention_days" {
 }
 
 variable "checkpoint_lifecycle" {
-  description = "Whether the created bucket removes replaced checkpoint versions and unfinished uploads after a week."
+  description = "Whether the created bucket removes replaced checkpoint versions and unfinished uploads after a day."
   type        = bool
   default     = true
   nullable    = false
@@ -226,7 +214,7 @@ variable "heartbeat_seconds" {
 }
 
 variable "bucket_force_destroy" {
-  description = "Whether destroying the run also deletes everything in the bucket that the module created. For probes, whose results are collected before."
+  description = "Whether destroying the run also deletes its logs, and everything in the bucket that the module created. For probes, whose results are collected before."
   type        = bool
   default     = false
   nullable    = false

@@ -67,11 +67,11 @@ def list_command(
     hourly price of 1000 TFLOPS.
     """
     from planner.cli.catalog_tables import console, listing_table
-    from planner.inputs import list_machines, select_instance_types, sort_listings
+    from planner.inputs import checked_regions, list_machines, select_instance_types, sort_listings
     from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
-    chosen = None if "all" in regions else _checked_regions(loaded, regions)
+    chosen = None if "all" in regions else checked_regions(loaded, regions)
     machines = select_instance_types(loaded, queries)
     listings = list_machines(loaded, machines, chosen, precision=precision, on_spot=on_spot)
     listings = sort_listings(listings, order, on_spot=on_spot)
@@ -95,12 +95,12 @@ def list_command(
 def show(instance_type: str, regions: tuple[str, ...], catalog_file: Path | None, as_json: bool) -> None:
     """Show everything known about the machine TYPE, and the sources."""
     from planner.cli.catalog_tables import console, fact_lines, offer_table, source_lines
-    from planner.inputs import named_instance_type
+    from planner.inputs import checked_regions, named_instance_type
     from planner.outside.store import load_catalog
 
     loaded, name, sha256 = load_catalog(catalog_file, beside=Path())
     machine = named_instance_type(loaded, instance_type)
-    chosen = None if "all" in regions else _checked_regions(loaded, regions)
+    chosen = None if "all" in regions else checked_regions(loaded, regions)
     facts = _facts_as_json(loaded, machine, chosen)
     if as_json:
         _echo_json({"catalog": name, "sha256": sha256, **facts})
@@ -136,13 +136,14 @@ def update(regions: tuple[str, ...], directory: Path, profile: str | None, froze
     import datetime
 
     from planner.errors import ScavError
+    from planner.inputs import checked_regions
     from planner.outside.store import load_catalog, write_text_atomically
 
     if frozen:
         raise ScavError("the catalogue is frozen (--frozen or SCAV_FROZEN): not refreshed")
     old, _, _ = load_catalog(None, beside=directory)
     today = datetime.datetime.now(datetime.UTC).date()
-    text, warnings = _refresh(old, _checked_regions(old, regions), profile, today)
+    text, warnings = _refresh(old, checked_regions(old, regions), profile, today)
     warn(warnings)
     file = directory / f"catalog-{today.isoformat()}.json"
     write_text_atomically(file, text)
@@ -191,16 +192,6 @@ def _with_progress(regions: Sequence[str]) -> Iterator[str]:
             progress.update(task, description=f"Asking AWS about {region}")
             yield region
             progress.advance(task)
-
-
-def _checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
-    from planner.errors import InputError, did_you_mean
-
-    known = [region.name for region in catalog.regions]
-    for region in regions:
-        if region not in known:
-            raise InputError(f"the catalogue has no region {region!r}{did_you_mean(region, known)}")
-    return list(dict.fromkeys(regions))
 
 
 def _facts_as_json(catalog: Catalog, machine: InstanceType, regions: Sequence[str] | None) -> dict[str, Any]:

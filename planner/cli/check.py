@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import json_option, workspace_argument
+from planner.cli.options import json_option, module_source_option, workspace_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +27,15 @@ VALUES_FILE = "terraform.tfvars.json"
     help="Another file of yours that Terraform may read in DIR, beside backend.tf and site.auto.tfvars; repeatable.",
 )
 @click.option("--allow-price-changes", is_flag=True, help="Accept prices that moved by more than half.")
+@module_source_option
 @json_option
 def command(
-    workspace: Path, plan_json: Path | None, allow: tuple[str, ...], allow_price_changes: bool, as_json: bool
+    workspace: Path,
+    plan_json: Path | None,
+    allow: tuple[str, ...],
+    allow_price_changes: bool,
+    module_source: str | None,
+    as_json: bool,
 ) -> None:
     """Compare a Terraform plan with what scav planned in DIR; exit 4 when they differ.
 
@@ -55,7 +61,7 @@ def command(
         declared, notes = module_resources(workspace, plan)
         result = compare_terraform_plan(plan, _load_json(plan_json), values=values, declared=declared)
         subject = "the Terraform plan"
-    files = inspect_files(workspace, plan, {Path(name).as_posix() for name in allow})
+    files = inspect_files(workspace, plan, {Path(name).as_posix() for name in allow}, module_source)
     prices, unknown = _prices(workspace, plan)
     result = result.model_copy(
         update={

@@ -29,9 +29,10 @@ def command(online: bool, profile: str | None, as_json: bool) -> None:
 
     from planner.errors import ScavError
     from planner.outside.doctor import examine
+    from planner.provider.installation import state_of_installation
 
     today = datetime.datetime.now(datetime.UTC).date()
-    findings = examine(today=today, online=online, profile=profile)
+    findings = [*examine(today=today, online=online, profile=profile), state_of_installation()]
     if as_json:
         click.echo(json.dumps({"findings": [finding.as_json() for finding in findings]}, indent=2))
     else:

@@ -40,6 +40,12 @@ _NEEDED = {
     metavar="TOKENS",
     help="Of a sample, with --model. [default: what the model can read, at most 8,192]",
 )
+@click.option(
+    "--terraform",
+    "with_terraform",
+    is_flag=True,
+    help="Also write main.tf and its modules: the plan as a resource, for `scav provider`.",
+)
 @inspection_options
 def command(
     folder: Path,
@@ -47,6 +53,7 @@ def command(
     training_script: Path | None,
     model: Path | None,
     sequence_length: int | None,
+    with_terraform: bool,
     gpu_batch: int | None,
     samples_per_step: int | None,
     max_duration: str,
@@ -54,15 +61,21 @@ def command(
     """Write a commented scav.yaml into DIR (default: here).
 
     With --from or --model it has every value that can be found, each with its origin. Target, deadline and budget are
-    left to you.
+    left to you. With --terraform, a scav.yaml that is there already is the one that is planned.
     """
-    from planner.errors import InputError
     from planner.outside import assets, store
 
     _refuse_options_without_their_own(script)
     path = folder / store.JOB_FILE
-    if store.exists(path):
-        raise InputError("already exists; scav init does not overwrite", file=str(path))
+    described = training_script is not None or model is not None
+    has_job = with_terraform and not described and store.exists(path)
+    if not has_job:
+        _refuse_existing(path)
+    if with_terraform:
+        _refuse_existing(folder / "main.tf")
+    if has_job:
+        _write_root(folder)
+        return
     task = "Say there what is required"
     if training_script is not None:
         text = _from_script(folder, training_script, script, gpu_batch, samples_per_step, max_duration)
@@ -71,7 +84,34 @@ def command(
     else:
         text, task = assets.load_starter_job(), "Describe your job there"
     store.write_text_atomically(path, text)
-    click.echo(f"Wrote {path}. {task}, then run: scav plan {shlex.quote(str(folder))}")
+    if with_terraform:
+        click.echo(f"Wrote {path}. {task}")
+        _write_root(folder)
+    else:
+        click.echo(f"Wrote {path}. {task}, then run: scav plan {shlex.quote(str(folder))}")
+
+
+def _refuse_existing(path: Path) -> None:
+    from planner.errors import InputError
+    from planner.outside import store
+
+    if store.exists(path):
+        raise InputError("already exists; scav init does not overwrite", file=str(path))
+
+
+def _write_root(folder: Path) -> None:
+    """A root module around the plan as a resource, with the modules that it uses."""
+    from planner.outside import assets, store
+    from planner.outside.render import render_root
+    from planner.provider import installation
+
+    modules = {name: assets.load_module(name) for name in ("gpu-cluster", "planned-cluster")}
+    files = render_root(assets.load_templates("provider"), modules, source=installation.SOURCE)
+    for name, text in files.items():
+        store.write_text_atomically(folder / name, text)
+    click.echo(f"Wrote {folder / 'main.tf'} and its modules ({len(files)} files). Next:")
+    click.echo("  scav provider install")
+    click.echo(f"  terraform {shlex.quote(f'-chdir={folder}')} init")
 
 
 def _refuse_options_without_their_own(script: tuple[str, ...]) -> None:

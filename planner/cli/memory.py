@@ -41,6 +41,13 @@ from planner.cli.options import catalog_option, job_argument, json_option
 )
 @click.option("--compiled", is_flag=True, default=None, help="The model is compiled with torch.compile.")
 @click.option("--varying-length", is_flag=True, help="Samples vary in length, which fragments memory.")
+@click.option(
+    "--trace",
+    is_flag=True,
+    help="Run two steps of run.command as the first GPU of --instance-type would, with tensors that have sizes and no"
+    " memory: no GPU is needed, and no room for the model.",
+)
+@click.option("--max-duration", default="10min", show_default=True, help="Of --trace.")
 @catalog_option
 @json_option
 def command(
@@ -50,13 +57,17 @@ def command(
     instance_type: str | None,
     nodes: int,
     varying_length: bool,
+    trace: bool,
+    max_duration: str,
     **options: str | int | None,
 ) -> None:
     """Say what training JOB holds of a GPU's memory, and what would make it fit.
 
     Reads `workload.transformer` of the job file. Without it, the answer is what plans assume: the whole model on
-    every GPU.
+    every GPU. By formula, corrected by the peaks that probes of the job measured; with --trace by its own script.
     """
+    from planner.cli.traced import traced_peak
+    from planner.errors import InputError
     from planner.plan import (
         MemoryQuestion,
         flat_rows,
@@ -72,10 +83,13 @@ def command(
     inputs = load_inputs(job, {}, catalog_file)
     described = inputs.job_file.job
     if described.workload.transformer is None:
+        if trace:
+            raise InputError("needs workload.transformer in the job file", key="--trace")
         flat = flat_rows(described, inputs.catalog, inputs.measurements, question)
         click.echo(format_memory(flat) if as_json else flat_table(flat), nl=as_json)
         return
-    rows = memory_reports(described, inputs.catalog, question)
+    traced = traced_peak(inputs, question, max_duration) if trace else None
+    rows = memory_reports(described, inputs.catalog, inputs.measurements, question, traced)
     if as_json:
         click.echo(format_memory(rows))
     else:

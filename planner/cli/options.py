@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -30,6 +31,22 @@ spot_history_option = click.option(
 )
 spot_history_age_option = click.option(
     "--spot-history-age", help="How long before the run they end, 3d: the older, the less they say."
+)
+
+
+def _git_module(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """It becomes code, the one such option: nothing that HCL would evaluate, and pinned."""
+    if value is not None and not re.fullmatch(r"git::(https|ssh|file)://[\w.@:/~+-]+\?ref=[\w./+-]+", value, re.ASCII):
+        raise click.BadParameter("must be git::https://HOST/PATH.git//modules/gpu-cluster?ref=TAG_OR_COMMIT")
+    return value
+
+
+module_source_option = click.option(
+    "--module-source",
+    metavar="GIT_URL",
+    envvar="SCAV_MODULE_SOURCE",
+    callback=_git_module,
+    help="The module from git::https://...//modules/gpu-cluster?ref=..., of this version of scav, instead of a copy.",
 )
 format_option = click.option(
     "--format",

@@ -14,6 +14,7 @@ from planner.cli.options import (
     history_option,
     job_argument,
     json_option,
+    module_source_option,
     spot_history_age_option,
     spot_history_option,
     verbose_option,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 @history_option
 @spot_history_option
 @spot_history_age_option
+@module_source_option
 @click.option(
     "--frozen", is_flag=True, envvar="SCAV_FROZEN", help="Keep the catalogue that the plan in --out was made with."
 )
@@ -77,6 +79,7 @@ def command(
     history: Path | None,
     spot_history: Path | None,
     spot_history_age: str | None,
+    module_source: str | None,
     frozen: bool,
     force: bool,
     check: bool,
@@ -112,7 +115,7 @@ def command(
     survey = take_survey(inputs)
     warn(survey.models.warnings)
     plan = _planned(inputs, survey, hourly_usd)
-    files = _rendered(plan, inputs)
+    files = _rendered(plan, inputs, module_source)
     if check:
         _check(out, workspace_files.stale_files(out, files))
         return
@@ -132,7 +135,7 @@ def _given(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in used.items()}
 
 
-def _rendered(plan: Plan, inputs: PlanInputs) -> dict[str, str]:
+def _rendered(plan: Plan, inputs: PlanInputs, module_source: str | None) -> dict[str, str]:
     from planner.outside import assets
     from planner.outside.render import MODULE, WORKSPACE, render_workspace
     from planner.outside.source import load_source
@@ -143,6 +146,7 @@ def _rendered(plan: Plan, inputs: PlanInputs) -> dict[str, str]:
         templates=assets.load_templates(WORKSPACE),
         module=assets.load_module(MODULE),
         source=load_source(file.parent / source) if source else None,
+        module_source=module_source,
     )
 
 

@@ -43,6 +43,11 @@ MOST_NODES = 1024  # as in the job file
     help="Spot nodes have one on-demand node among several. [default: as planned, or on-demand]",
 )
 @click.option("--sweep", type=click.Choice(["nodes", "batch"]), help="A row for each number of nodes or global batch.")
+@click.option(
+    "--mixed",
+    is_flag=True,
+    help="The best gang of two instance types, where it beats one type: under quotas. Told only; plans rent one type.",
+)
 @catalog_option
 @history_option
 @spot_history_option
@@ -64,6 +69,7 @@ def command(
     plot: bool,
     plot_file: Path | None,
     sweep: str | None,
+    mixed: bool,
     **options: str | bool | None,
 ) -> None:
     """Predict hours and dollars of JOB on a cluster, with 90 % intervals.
@@ -72,9 +78,21 @@ def command(
     to the target, parallel and statistical efficiency, and whether anything like it was ever measured.
     """
     from planner.cli import sweep_plot
-    from planner.plan import forecast_text, format_forecasts, predict_one, sweep_batch, sweep_nodes, sweep_text
+    from planner.plan import (
+        forecast_mixed,
+        forecast_text,
+        format_forecasts,
+        mixed_json,
+        mixed_text,
+        predict_one,
+        sweep_batch,
+        sweep_nodes,
+        sweep_text,
+    )
     from planner.search import take_survey
 
+    if mixed:
+        _refuse_beside_mixed(sweep=sweep, **options)
     if plot or plot_file:
         _check_plot(sweep, plot_file)
     inputs = load_inputs(
@@ -82,6 +100,10 @@ def command(
     )
     survey = take_survey(inputs)
     warn(survey.models.warnings)
+    if mixed:
+        found = forecast_mixed(inputs, survey)
+        click.echo(mixed_json(inputs, found) + "\n" if as_json else mixed_text(found), nl=False)
+        return
     request = _request(inputs, survey, sweep, options)
     if sweep is None:
         rows = [predict_one(inputs, survey, request)]
@@ -95,6 +117,14 @@ def command(
     click.echo(sweep_text(rows) if sweep else forecast_text(rows[0]), nl=False)
     if plot:
         click.echo("\n" + sweep_plot.sweep_plot(rows, sweep or ""), nl=False)
+
+
+def _refuse_beside_mixed(**options: str | bool | None) -> None:
+    from planner.errors import InputError
+
+    named = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if named:
+        raise InputError(f"looks for the best by itself: leave out {', '.join(named)}", key="--mixed")
 
 
 def _check_plot(sweep: str | None, file: Path | None) -> None:

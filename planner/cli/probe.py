@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,32 +14,33 @@ from planner.cli.probe_options import (
     max_cost_option,
     patience_option,
     place_option,
+    placements,
     profile_option,
+    ray_address_option,
     script_argument,
     spot_option,
     writes_steps_option,
     yes_option,
 )
 
-if TYPE_CHECKING:
-    from planner.inputs import ParallelStrategy
-
 # Options that mean something in some places only; elsewhere they would be ignored without a word.
 _PLACES_OF_OPTION = {
-    "workers": ("local",),
-    "nodes": ("container", "aws"),
+    "workers": ("local", "ray"),
+    "nodes": ("container", "ray", "aws"),
     "image": ("container",),
     "base": ("container",),
     "writes_steps": ("local", "container"),
-    "samples_per_step": ("local", "container"),
-    "checkpoint": ("local", "container"),
+    "samples_per_step": ("local", "container", "ray"),
+    "checkpoint": ("local", "container", "ray"),
+    "ray_address": ("ray",),
     "instance_types": ("aws",),
     "spot": ("aws",),
     "max_cost": ("aws",),
-    "patience": ("aws",),
+    "patience": ("ray", "aws"),
     "yes": ("aws",),
 }
-_NODES = {"container": (1, 2), "aws": (1, 2, 4)}
+_NODES_ON_AWS = (1, 2, 4)
+_FEW_NODES = (1, 2)
 _MAX_DURATION = "10min"
 
 
@@ -54,7 +54,7 @@ _MAX_DURATION = "10min"
     type=click.IntRange(1, 64),
     default=(1, 2),
     show_default=True,
-    help="Processes to spread the job over; repeatable.",
+    help="Processes to spread the job over, on ray of each node; repeatable. On ray, one if not named.",
 )
 @click.option(
     "--nodes",
@@ -68,6 +68,7 @@ _MAX_DURATION = "10min"
     help="How the script is to spread its model: ddp, zero1, zero2, fsdp or hsdp, and tensor_parallel=2, "
     "recompute=full. [default: as it likes, or else ddp; on aws as would be planned]",
 )
+@ray_address_option
 @image_option
 @base_option
 @writes_steps_option
@@ -102,6 +103,7 @@ def command(
     workers: tuple[int, ...],
     nodes: tuple[int, ...],
     strategy: str | None,
+    ray_address: str,
     image: str | None,
     base: str | None,
     writes_steps: bool,
@@ -126,7 +128,7 @@ def command(
     Lightning get it without either. --strategy reaches it as SCAV_STRATEGY, or by {strategy}, {tensor_parallel},
     {pipeline} and {recompute}. Its samples are counted: a script that trains with another batch is refused. It is
     ended when enough steps were measured; what was measured before, with the same script, arguments and software, is
-    not repeated. One probe runs on a machine at a time.
+    not repeated. One probe runs on a machine at a time, and on a Ray cluster.
 
     On aws nothing is rented before its price was shown and agreed to, and every cluster is destroyed when it is done,
     fails or is interrupted; what a killed scav left behind, the next `scav probe` destroys first.
@@ -136,11 +138,13 @@ def command(
     from planner.cli.probe_here import HereOptions, probe_here
     from planner.inputs import parse_strategy
     from planner.outside import store
+    from planner.probing import workers_of_a_model
     from planner.units import counted
 
     refuse_options_of_other_places(_PLACES_OF_OPTION, place)
     asked = parse_strategy(strategy) if strategy is not None else None
     longest_seconds = 3600 * duration("--max-duration", max_duration or _MAX_DURATION)
+    patience_seconds = 3600 * duration("--patience", patience)
     folder = Path(store.load_job(job, {}).file).parent
     if dry_run:
         for leftover in list_leftovers(folder):
@@ -154,12 +158,12 @@ def command(
             job,
             AwsOptions(
                 command=script,
-                nodes=nodes or _NODES[place],
+                nodes=nodes or _NODES_ON_AWS,
                 instance_types=instance_types,
                 spot=spot,
                 max_usd=dollars("--max-cost", max_cost),
                 longest_seconds=longest_seconds if max_duration else None,
-                patience_seconds=3600 * duration("--patience", patience),
+                patience_seconds=patience_seconds,
                 profile=profile,
                 force=force,
                 dry_run=dry_run,
@@ -171,10 +175,12 @@ def command(
         probe_here(
             job,
             HereOptions(
-                in_containers=place == "container",
+                place=place,
                 command=script,
                 writes_steps=writes_steps,
-                counts=_workers(workers, asked) if place == "local" else nodes or _NODES[place],
+                placements=placements(place, nodes or _FEW_NODES, workers, workers_of_a_model(asked)),
+                ray_address=ray_address,
+                patience_seconds=patience_seconds,
                 strategy=asked,
                 image=image,
                 base=base,
@@ -187,14 +193,6 @@ def command(
         )
     if not dry_run:
         _remember(job, script)
-
-
-def _workers(counts: tuple[int, ...], strategy: ParallelStrategy | None) -> tuple[int, ...]:
-    """Unless they are named, one and two groups that hold a model together."""
-    from planner.probing import workers_of_a_model
-
-    is_named = click.get_current_context().get_parameter_source("workers") is not click.core.ParameterSource.DEFAULT
-    return counts if is_named else tuple(workers_of_a_model(strategy) * count for count in counts)
 
 
 def _remember(job: Path, script: tuple[str, ...]) -> None:

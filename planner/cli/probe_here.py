@@ -1,7 +1,8 @@
-"""`scav probe` on this machine: processes, or containers that stand for nodes."""
+"""`scav probe` where nothing is rented: processes here, containers that stand for nodes, or a Ray cluster."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,17 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from planner.inputs import JobFile, Measurement, ParallelStrategy
-    from planner.outside.runners import ContainerRunner, Interrupts, LocalRunner, NoiseState, Script
+    from planner.outside.runners import ContainerRunner, Interrupts, LocalRunner, NoiseState, RayRunner, Script
     from planner.probing import Probe
+
+    Runner = LocalRunner | ContainerRunner | RayRunner
 
 
 class HereOptions(NamedTuple):
-    """What the command line says about measuring here."""
+    """What the command line says about measuring where nothing is rented."""
 
-    in_containers: bool
+    place: str
     command: tuple[str, ...]
     writes_steps: bool
-    counts: tuple[int, ...]  # of workers, or of containers
+    placements: tuple[tuple[int, int], ...]  # nodes, and workers on each
+    ray_address: str
+    patience_seconds: float  # for room on a Ray cluster
     image: str | None
     base: str | None
     samples_per_step: str | None  # a number, or `asked`
@@ -40,23 +45,22 @@ def probe_here(job: Path, options: HereOptions) -> None:
     from planner.inputs import LOCAL, measured_noise
     from planner.outside import store
     from planner.outside.runners import Interrupts, noise_state, only_probe_here
-    from planner.probing import at_one_batch, container_probes, local_probes
+    from planner.probing import at_one_batch, spread_probes
     from planner.units import counted
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
     script = script_of(job_file, options)
-    if options.writes_steps and options.in_containers and max(options.counts) > 1:
+    if options.writes_steps and max(options.placements) >= (2,):
         raise InputError("measures a program on one node: add --nodes 1", key="--writes-steps")
     if options.writes_steps and options.checkpoint is not None:
         raise InputError("has no meaning with --writes-steps, which measures no noise", key="--from-checkpoint")
-    make = container_probes if options.in_containers else local_probes
-    probes = make(job_file.job, _divisible(options), options.strategy)
+    probes = spread_probes(job_file.job, _divisible(options), options.strategy)
     own_batch = _own_batch(options.samples_per_step)
     if own_batch is not None:
         probes = at_one_batch(probes, own_batch)
     notebook = HereNotebook(folder, script, options)
-    if options.dry_run:
+    if options.dry_run and options.place != "ray":  # what is the same there, only the cluster knows
         click.echo("\n".join(shown(probe) for probe in notebook.missing(probes)))
         return
     reference = job_file.job.workload.target.reference_batch
@@ -64,10 +68,13 @@ def probe_here(job: Path, options: HereOptions) -> None:
         Interrupts() as interrupts,
         only_probe_here(job_file.job.name, folder) as mark,
         noise_state(options.checkpoint) as state,
+        open_runner(script, options, interrupts, mark, state) as runner,
     ):
-        runner = open_runner(script, options, interrupts, mark, state)
-        notebook.is_run_in(runner.image_digest)
+        notebook.ran = runner.ran()
         to_do = notebook.missing(probes)
+        if options.dry_run:
+            click.echo("\n".join(map(shown, to_do)))
+            return
         tried = [] if notebook.measures_all else notebook.known
         for row in measured(runner, to_do, tried, reference, search=own_batch is None):
             notebook.add(row)
@@ -102,18 +109,18 @@ def several_states(rows: Sequence[Measurement]) -> list[str]:
     return [f"the model came to {count} states, at which the noise was measured: {reason}"] if count > 1 else []
 
 
-def _divisible(options: HereOptions) -> tuple[int, ...]:
-    """The counts of workers, all of which can be groups that hold one model."""
+def _divisible(options: HereOptions) -> tuple[tuple[int, int], ...]:
+    """The placements, all of whose nodes can hold whole groups of workers that hold one model."""
     from planner.errors import InputError
     from planner.probing import workers_of_a_model
 
     group = workers_of_a_model(options.strategy)
-    if group > 1 and options.in_containers:
+    if group > 1 and options.place == "container":
         raise InputError("has one worker per container, and layers are cut within a node: --on local", key="--strategy")
-    for count in options.counts:
+    for _, count in options.placements:
         if count % group:
             raise InputError(f"{count} cannot be groups of {group} that hold one model together", key="--workers")
-    return options.counts
+    return options.placements
 
 
 class HereNotebook:
@@ -121,22 +128,17 @@ class HereNotebook:
 
     def __init__(self, folder: Path, script: Script, options: HereOptions) -> None:
         from planner.outside import store
+        from planner.outside.what_ran import ran_here
 
         self.file, self.script = folder / store.MEASUREMENTS_FILE, script
         # A state of the training that is given was not measured before, whatever else was.
         self.measures_all = options.force or options.checkpoint is not None
-        self.place = "container" if options.in_containers else "local"
+        self.place = options.place
         self.rows = [*store.load_measurements(self.file)[0].rows]
         self.added: list[Measurement] = []
-        self.is_run_in(None)
-
-    def is_run_in(self, image: str | None) -> None:
-        """Until its image is built, nobody knows the key of what runs in a container."""
-        from planner.outside.what_ran import ran_here
-
-        script = self.script
-        ran = ran_here(script.folder, script.command, in_python=not script.writes_steps, image=image)
-        self.ran = ran._replace(key=None) if self.place == "container" and image is None else ran
+        # Until its image is built, or its cluster asked, nobody knows the key of what runs elsewhere.
+        ran = ran_here(script.folder, script.command, in_python=not script.writes_steps)
+        self.ran = ran if self.place == "local" else ran._replace(key=None)
 
     @property
     def known(self) -> list[Measurement]:
@@ -184,30 +186,41 @@ def _own_batch(samples_per_step: str | None) -> int | None:
     return samples
 
 
+@contextlib.contextmanager
 def open_runner(
     script: Script, options: HereOptions, interrupts: Interrupts, mark: str, state: NoiseState
-) -> LocalRunner | ContainerRunner:
-    if not options.in_containers:
-        from planner.outside.runners import LocalRunner
+) -> Iterator[Runner]:
+    from planner.outside.runners import ContainerRunner, LocalRunner, RayRunner
 
-        return LocalRunner(
-            script=script,
-            timeout_seconds=options.longest_seconds,
-            interrupts=interrupts,
-            mark=mark,
-            noise_state=state,
+    longest = options.longest_seconds
+    if options.place == "local":
+        yield LocalRunner(script=script, timeout_seconds=longest, interrupts=interrupts, mark=mark, noise_state=state)
+    elif options.place == "container":
+        if options.image is None:
+            click.echo("Building the container image (minutes the first time, seconds later)", err=True)
+        yield ContainerRunner.prepared(
+            script, longest, interrupts, image=options.image, base=options.base, noise_state=state
         )
-    from planner.outside.runners import ContainerRunner
+    else:
+        with RayRunner.connected(
+            options.ray_address,
+            options.placements,
+            script,
+            longest,
+            interrupts,
+            patience_seconds=options.patience_seconds,
+            noise_state=state,
+            say=_say,
+        ) as runner:
+            yield runner
 
-    if options.image is None:
-        click.echo("Building the container image (minutes the first time, seconds later)", err=True)
-    return ContainerRunner.prepared(
-        script, options.longest_seconds, interrupts, image=options.image, base=options.base, noise_state=state
-    )
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def measured(
-    runner: LocalRunner | ContainerRunner,
+    runner: Runner,
     probes: Sequence[Probe],
     known: Sequence[Measurement],
     reference_batch: int,
@@ -233,7 +246,7 @@ def measured(
         if not search:
             yield from map(run, probes)
             return
-        yield from measure_what_fits(run, probes, known=known, say=lambda line: click.echo(line, err=True))
+        yield from measure_what_fits(run, probes, known=known, say=_say)
 
 
 def shown(probe: Probe) -> str:

@@ -33,8 +33,8 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 def command(workspace: Path, form: str, against: Path | None, verbose: bool, **limits: float | None) -> None:
     """Review the cost of the plan in DIR.
 
-    Prices that moved by more than half since the catalogue that scav brings along are named. Files that are not as scav
-    wrote them end it with exit code 5: they may be of another plan.
+    Prices that moved by more than half since the catalogue that scav brings along are named. Variables that do
+    not follow from the plan, and files that are not as scav wrote them, end it with exit code 5.
     """
     from planner.cli.screen import show
     from planner.errors import GuardrailExceeded
@@ -44,7 +44,7 @@ def command(workspace: Path, form: str, against: Path | None, verbose: bool, **l
     from planner.plan import cost_markdown, exceeded, review_cost, review_page
 
     plan = store.load_plan(workspace)
-    refuse_edited(workspace)
+    refuse_edited(workspace, plan)
     other = store.load_plan(against) if against else None
     cost = review_cost(plan, **limits, against=other, prices=check_prices(workspace, plan))
     if form == "json":

@@ -14,7 +14,9 @@ from planner.cli.probe_options import (
     max_cost_option,
     patience_option,
     place_option,
+    placements,
     profile_option,
+    ray_address_option,
     script_argument,
     spot_option,
     writes_steps_option,
@@ -23,8 +25,9 @@ from planner.cli.probe_options import (
 
 # Options that mean something in some places only; elsewhere they would be ignored without a word.
 _PLACES_OF_OPTION = {
-    "workers": ("local",),
-    "nodes": ("container",),
+    "workers": ("local", "ray"),
+    "nodes": ("container", "ray"),
+    "ray_address": ("ray",),
     "image": ("container",),
     "base": ("container",),
     "writes_steps": ("local", "container"),
@@ -32,7 +35,7 @@ _PLACES_OF_OPTION = {
     "instance_types": ("aws",),
     "spot": ("aws",),
     "max_cost": ("aws",),
-    "patience": ("aws",),
+    "patience": ("ray", "aws"),
     "profile": ("aws",),
     "yes": ("aws",),
 }
@@ -49,7 +52,7 @@ _MAX_DURATION = "10min"
     type=click.IntRange(1, 64),
     default=(1, 2),
     show_default=True,
-    help="Processes that the job may be spread over; repeatable.",
+    help="Processes that the job may be spread over, on ray of each node; repeatable. On ray, one if not named.",
 )
 @click.option(
     "--nodes",
@@ -57,11 +60,12 @@ _MAX_DURATION = "10min"
     type=click.IntRange(1, 64),
     default=(1, 2),
     show_default=True,
-    help="Containers that it may be spread over; repeatable.",
+    help="Containers, or nodes of a Ray cluster, that it may be spread over; repeatable.",
 )
 @click.option(
     "--online", is_flag=True, help="Measure in stretches of the real run, then train to its end with the best."
 )
+@ray_address_option
 @image_option
 @base_option
 @writes_steps_option
@@ -80,6 +84,7 @@ def command(
     workers: tuple[int, ...],
     nodes: tuple[int, ...],
     online: bool,
+    ray_address: str,
     image: str | None,
     base: str | None,
     writes_steps: bool,
@@ -95,7 +100,7 @@ def command(
     """Measure JOB where that is worth most, until no probe repays its price.
 
     A few spread-out probes come first. Then come those that are expected to improve most on the best measured so far,
-    for as long as that is worth more than measuring takes: dollars on aws, time on this machine. The script is handed
+    for as long as that is worth more than measuring takes: dollars on aws, time elsewhere. The script is handed
     over as for `scav probe`. Nothing that was measured before is measured again, so that an interrupted search goes on
     where it was. With --online the script trains meanwhile: it saves and leaves on SIGTERM, as for spot nodes, and goes
     on from its checkpoint elsewhere. On aws nothing is rented before its price was shown and agreed to, and every
@@ -108,6 +113,7 @@ def command(
     from planner.outside import store
 
     refuse_options_of_other_places(_PLACES_OF_OPTION, place)
+    patience_seconds = 3600 * duration("--patience", patience)
     if place != "aws":
         from planner.cli.tune_here import tune_here
         from planner.cli.tune_online import tune_online
@@ -115,10 +121,12 @@ def command(
         if online and writes_steps:
             raise InputError("has no meaning with --online, which trains a PyTorch script", key="--writes-steps")
         here = HereOptions(
-            in_containers=place == "container",
+            place=place,
             command=script,
             writes_steps=writes_steps,
-            counts=workers if place == "local" else nodes,
+            placements=placements(place, nodes, workers),
+            ray_address=ray_address,
+            patience_seconds=patience_seconds,
             image=image,
             base=base,
             samples_per_step=None,
@@ -141,7 +149,7 @@ def command(
         spot=spot,
         max_usd=dollars("--max-cost", max_cost),
         longest_seconds=None,
-        patience_seconds=3600 * duration("--patience", patience),
+        patience_seconds=patience_seconds,
         profile=profile,
         force=False,
         dry_run=dry_run,

@@ -25,8 +25,7 @@ def tune_here(job: Path, options: HereOptions) -> None:
 
     job_file = store.load_job(job, {})
     folder = Path(job_file.file).parent
-    placements = [(count, 1) if options.in_containers else (1, count) for count in sorted(set(options.counts))]
-    here = SpaceHere(job_file.job, placements)
+    here = SpaceHere(job_file.job, sorted(set(options.placements)))
     notebook = HereNotebook(folder, script_of(job_file, options), options)
     search = _HereSearch(here, job_file.job, notebook)
     if options.dry_run:
@@ -37,9 +36,9 @@ def tune_here(job: Path, options: HereOptions) -> None:
         Interrupts() as interrupts,
         only_probe_here(job_file.job.name, folder) as mark,
         noise_state(options.checkpoint) as state,
+        open_runner(notebook.script, options, interrupts, mark, state) as runner,
     ):
-        runner = open_runner(notebook.script, options, interrupts, mark, state)
-        notebook.is_run_in(runner.image_digest)
+        notebook.ran = runner.ran()
 
         def measure(visit: Visit) -> bool:
             probes = [here.probe(row) for row in visit.rows]

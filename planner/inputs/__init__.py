@@ -1,7 +1,7 @@
 """What user and world say: the job, the catalogue, measurements, recordings, and how they become a plan's inputs."""
 
 from planner.inputs.catalog.advisor import ADVISOR_URL, parse_advisor
-from planner.inputs.catalog.listing import Listing, Order, list_machines, sort_listings
+from planner.inputs.catalog.listing import Listing, Order, checked_regions, list_machines, sort_listings
 from planner.inputs.catalog.refresh import Machine, RegionAnswer, network_gbps, refresh_catalog
 from planner.inputs.catalog.selection import named_instance_type, select_instance_types
 from planner.inputs.catalog.snapshot import format_catalog, parse_catalog
@@ -14,7 +14,7 @@ from planner.inputs.job.fields import LARGEST_BATCH, CountRange
 from planner.inputs.job.parse import JobFile, parse_job
 from planner.inputs.job.placeholders import filled_command, holds_strategy, placeholder_fault
 from planner.inputs.job.remembered import with_command, written_command
-from planner.inputs.job.schema import Constraints, Job, Network, Objective, Run
+from planner.inputs.job.schema import GP3_MIBPS, Constraints, Job, Network, Objective, Run
 from planner.inputs.job.strategies import (
     RECOMPUTES,
     SHARDINGS,
@@ -52,10 +52,12 @@ from planner.inputs.observations import Kind, Observation, Observed, parse_obser
 from planner.inputs.plan_inputs import Earlier, Hashed, PlanInputs, Provenance, Recordings, Snapshot, plan_inputs
 from planner.inputs.runs import Ran, are_older, digest_of
 from planner.inputs.strategy_text import parse_strategy, refuse_strategy, strategy_text
+from planner.inputs.traced_peak import TracedPeak
 from planner.inputs.traces import Recording, Stretches, Trace, parse_trace
 
 __all__ = [
     "ADVISOR_URL",
+    "GP3_MIBPS",
     "HERE_ONLY",
     "LARGEST_BATCH",
     "LOCAL",
@@ -112,10 +114,12 @@ __all__ = [
     "StrategyOptions",
     "Stretches",
     "Trace",
+    "TracedPeak",
     "Training",
     "TransformerShape",
     "Workload",
     "are_older",
+    "checked_regions",
     "described_model",
     "digest_of",
     "drafted_job",

@@ -52,9 +52,11 @@ def of_newest_runs(rows: Sequence[Measurement]) -> tuple[Measurement, ...]:
 
 
 def _place(row: Measurement) -> str:
-    """Here, in containers here, or rented: a key holds the image, so the same script has three."""
+    """Here, in containers here, on a Ray cluster, or rented: a key holds the image, so the same script has several."""
     if row.instance_type != LOCAL:
         return "rented"
+    if "ray" in row.software:
+        return "on ray"
     return "here" if row.image_digest is None else "in containers"
 
 

@@ -11,6 +11,9 @@ from planner.models.sharded_memory.architecture import model_parameters
 from planner.models.sharded_memory.calibration import (
     CONTEXT_GIB,
     GIB,
+    SHIPPED,
+    TRACED,
+    Calibration,
     MemoryInterval,
     allocated_interval,
     fit_probability,
@@ -22,7 +25,7 @@ from planner.models.sharded_memory.strategy import Strategy, check_strategy, job
 from planner.models.sharded_memory.ways import Way, ways_to_fit
 from planner.models.step_time.catalogue_prior import hardware_features
 from planner.models.step_time.data_sheet import TERMS, StepTerms
-from planner.models.step_time.earlier_jobs import SHARING
+from planner.models.step_time.earlier_jobs import likeness
 from planner.models.step_time.model import StepTimeModel
 from planner.models.step_time.rows import MeasuredRows, spread_subset
 from planner.models.step_time.this_machine import MachineStepTime
@@ -37,11 +40,13 @@ __all__ = [
     "JPEG_VCPU_SECONDS",
     "LEAST_POINTS",
     "RESIDUAL_SD",
-    "SHARING",
+    "SHIPPED",
     "TERMS",
+    "TRACED",
     "TYPE_SD",
     "UNNOTICED_SHARE",
     "WAITING",
+    "Calibration",
     "Configurations",
     "ConvergenceModel",
     "Curve",
@@ -67,6 +72,7 @@ __all__ = [
     "hardware_features",
     "intervals_seconds",
     "job_strategy",
+    "likeness",
     "model_parameters",
     "moments",
     "peak_memory",

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from planner.columns import Floats, Prediction, Quantiles
-from planner.inputs import Catalog, InputPipeline, InstanceType, Measurement, Workload, median
+from planner.inputs import GP3_MIBPS, Catalog, InputPipeline, InstanceType, Measurement, Workload, median
 from planner.models.configurations import Configurations
 
 WAITING = "waiting"  # beside the names of the resources
@@ -57,9 +57,7 @@ HYPERTHREAD_YIELD = Doubtful(0.63, 0.14)
 SEEN_WAITING_LOG_SD = 0.1  # of probes of one cluster on different days
 
 JPEG_BYTES = 115e3  # 147.9 GB of ILSVRC 2012 over its 1,281,167 training images
-VOLUME_BYTES_PER_SECOND = Doubtful(
-    125 * 2**20, 0.1
-)  # gp3 as it comes, and as modules/gpu-cluster orders it (AWS, 2026)
+VOLUME_LOG_SD = 0.1  # of the throughput that is ordered
 NETWORK_SHARE = Doubtful(0.7, 0.21)  # of a node's network that reading gets: half to all of it
 CACHED_SHARE = 0.5  # of a node's memory: a data set this small is read from its volume once
 
@@ -67,8 +65,9 @@ CACHED_SHARE = 0.5  # of a node's memory: a data set this small is read from its
 class FeedingModel:
     """Predicts how long feeding a step takes; None where nothing is known that could limit it."""
 
-    def __init__(self, workload: Workload, catalog: Catalog) -> None:
+    def __init__(self, workload: Workload, catalog: Catalog, volume_mibps: int = GP3_MIBPS) -> None:
         self.workload = workload
+        self.volume = Doubtful(volume_mibps * 2**20, VOLUME_LOG_SD)
         self.catalog = catalog
         self.input: InputPipeline | None = workload.input
         self.seen_: Mapping[str, MeasuredFeeding] = {}
@@ -126,7 +125,7 @@ class FeedingModel:
         known = {
             "processors": self._processors(instance_type),
             "loader": self.few_workers_ or (HANDOVER_SECONDS if self.input.kind == "jpeg" else None),
-            "storage": _storage_seconds(self.input, self.workload.dataset_samples, instance_type),
+            "storage": self._storage(self.input, instance_type),
         }
         if self.from_table and not self.few_workers_:
             known["loader"] = None  # the table's figures have it
@@ -144,6 +143,19 @@ class FeedingModel:
         elsewhere = 0.0 if here else PROCESSOR_LOG_SD
         return Doubtful(alone / yielded.median / vcpus, float(np.hypot(yielded.log_sd, elsewhere)))
 
+    def _storage(self, pipeline: InputPipeline, instance_type: InstanceType) -> Doubtful | None:
+        """Per sample of each GPU; None where source or size are not known."""
+        size = pipeline.bytes_per_sample or (JPEG_BYTES if pipeline.kind == "jpeg" else None)
+        if pipeline.source is None or size is None:
+            return None
+        if pipeline.source == "volume":
+            if size * self.workload.dataset_samples <= CACHED_SHARE * instance_type.ram_gib * 2**30:
+                return None
+            throughput = self.volume
+        else:
+            throughput = NETWORK_SHARE.times(instance_type.network_baseline_gbps * 1e9 / 8)
+        return Doubtful(size * instance_type.gpu_count / throughput.median, throughput.log_sd)
+
 
 class MeasuredFeeding(NamedTuple):
     """What probes of one instance type saw of feeding."""
@@ -151,20 +163,6 @@ class MeasuredFeeding(NamedTuple):
     waiting: Doubtful | None  # seconds per sample where steps waited for data
     fed_at_seconds: float | None  # the shortest per sample at which none did
     cpu_seconds: float | None
-
-
-def _storage_seconds(pipeline: InputPipeline, dataset_samples: int, instance_type: InstanceType) -> Doubtful | None:
-    """Per sample of each GPU; None where source or size are not known."""
-    size = pipeline.bytes_per_sample or (JPEG_BYTES if pipeline.kind == "jpeg" else None)
-    if pipeline.source is None or size is None:
-        return None
-    if pipeline.source == "volume":
-        if size * dataset_samples <= CACHED_SHARE * instance_type.ram_gib * 2**30:
-            return None
-        throughput = VOLUME_BYTES_PER_SECOND
-    else:
-        throughput = NETWORK_SHARE.times(instance_type.network_baseline_gbps * 1e9 / 8)
-    return Doubtful(size * instance_type.gpu_count / throughput.median, throughput.log_sd)
 
 
 def computing(row: Measurement) -> Measurement:

@@ -121,10 +121,10 @@ def fit_models(
         step_time=step_time,
         sharded_step_time=None if shape is None else _sharded_steps(workload, catalog, prior).fit(timed),
         doubted_steps=DoubtedSteps(step_time, measurements) if shape is None else None,
-        feeding=FeedingModel(workload, catalog).fit(measurements),
+        feeding=FeedingModel(workload, catalog, job.run.volume_mibps_or_default).fit(measurements),
         convergence=fit_convergence(job, measured_noise),
         memory=memory.fit(measurements),
-        overheads=run_overheads(workload, measurements, job.run.copied_bytes),
+        overheads=run_overheads(workload, measurements, job.run.copied_bytes, job.run.volume_mibps_or_default),
         history_warnings=(*known.warnings, *odd),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.inputs import Measurement, Workload, median
+from planner.inputs import GP3_MIBPS, Measurement, Workload, median
 from planner.models.checkpoints import checkpoint_interval_seconds
 
 # Assumed until a probe measures them: machine, image pull and first batch; one writer's rate to object storage.
@@ -35,9 +35,15 @@ class Overheads:
         return self.startup_seconds + self.restore_seconds
 
 
-def run_overheads(workload: Workload, measurements: Sequence[Measurement], copied_bytes: float = 0.0) -> Overheads:
-    """`copied_bytes`: of data that every node copies from S3 before it starts, and a replaced one again."""
-    copying = copied_bytes / CHECKPOINT_BYTES_PER_SECOND
+def run_overheads(
+    workload: Workload, measurements: Sequence[Measurement], copied_bytes: float = 0.0, volume_mibps: int = GP3_MIBPS
+) -> Overheads:
+    """`copied_bytes`: of data that every node copies from S3 before it starts, and a replaced one again.
+
+    That is more than its memory holds back, so that it goes at the pace of the volume. Local disks are faster; whether
+    a node has them is known only when its type is chosen.
+    """
+    copying = copied_bytes / min(CHECKPOINT_BYTES_PER_SECOND, volume_mibps * 2**20)
     measured = median([row.startup_seconds for row in measurements])  # with copying only where it was done, too
     startup = STARTUP_SECONDS + copying if measured is None else max(measured, copying)
     size = workload.checkpoint_bytes_or_default

@@ -16,7 +16,7 @@ import os
 import platform
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from planner.errors import ScavError
@@ -36,6 +36,12 @@ def ran_here(folder: Path, command: Sequence[str], *, in_python: bool, image: st
     return _ran(command, script_sha256(folder, command), image, software)
 
 
+def ran_elsewhere(folder: Path, command: Sequence[str], software: Mapping[str, str], machines: Sequence[str]) -> Ran:
+    """With this script on machines of somebody's, whose software and kinds count."""
+    known = {name: _minor(software[name]) for name in ("python", "torch")}
+    return _ran(command, script_sha256(folder, command), None, {**known, "machines": ", ".join(machines)})
+
+
 def ran_in_image(command: Sequence[str], image: str | None) -> Ran:
     """On rented nodes, which find the script in their image: whatever lies here did not run."""
     return _ran(command, None, digest_of(image) if image else None, {})
@@ -52,7 +58,12 @@ def _software() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # the runner says so
         versions["torch"] = importlib.metadata.version("torch")
-    return {name: found[0] if (found := _VERSION.match(text)) else text for name, text in versions.items()}
+    return {name: _minor(text) for name, text in versions.items()}
+
+
+def _minor(version: str) -> str:
+    found = _VERSION.match(version)
+    return found[0] if found else version
 
 
 def script_sha256(folder: Path, command: Sequence[str]) -> str | None:

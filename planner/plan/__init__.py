@@ -24,7 +24,9 @@ from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.forecast import Forecast, format_forecasts, predict_one, sweep_batch, sweep_nodes
 from planner.plan.forecast_request import ForecastRequest, Named, forecast_request
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
-from planner.plan.memory_report import MemoryQuestion, flat_rows, format_memory, memory_reports
+from planner.plan.memory_report import MemoryQuestion, asked_training, flat_rows, format_memory, memory_reports
+from planner.plan.mixed_forecast import forecast_mixed, mixed_json, mixed_text
+from planner.plan.permissions import iam_policy
 from planner.plan.policy import Running, deadline_policy, parse_policy
 from planner.plan.prices import PriceComparison, compare_prices, price_differences, price_notes
 from planner.plan.ratios import hours_cell
@@ -69,6 +71,7 @@ __all__ = [
     "Unasked",
     "actuals_markdown",
     "actuals_text",
+    "asked_training",
     "compare",
     "compare_prices",
     "compare_terraform_plan",
@@ -85,6 +88,7 @@ __all__ = [
     "fit_text",
     "flat_rows",
     "flat_table",
+    "forecast_mixed",
     "forecast_request",
     "forecast_text",
     "format_forecasts",
@@ -94,6 +98,7 @@ __all__ = [
     "history_entry",
     "history_list",
     "hours_cell",
+    "iam_policy",
     "is_known",
     "is_read_by_terraform",
     "loss_outlook",
@@ -105,6 +110,8 @@ __all__ = [
     "merged",
     "metric_curve",
     "mix_text",
+    "mixed_json",
+    "mixed_text",
     "oddities",
     "on_demand_case",
     "other_jobs_text",

@@ -17,9 +17,12 @@ from planner.contract import Contract, first_fault
 from planner.errors import InputError
 
 MANIFEST_FILE = "scav.files.json"
+_HIDDEN = ".gitattributes"  # the one such file that scav writes
 
 
 def _inside(name: str) -> str:
+    if name == _HIDDEN:
+        return name
     parts = name.split("/")
     if any(part.strip() == "" or part.startswith(".") for part in parts) or "\\" in name or not name.isprintable():
         raise ValueError("names no file inside a workspace")

@@ -5,17 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import log
 from typing import Any, NamedTuple
 
 from planner.contract import six_digits
 from planner.errors import InputError
-from planner.inputs import Catalog, Gpu, InstanceType, Job, Measurement, TransformerShape, named_instance_type
+from planner.inputs import (
+    Catalog,
+    Gpu,
+    InstanceType,
+    Job,
+    Measurement,
+    TracedPeak,
+    TransformerShape,
+    named_instance_type,
+)
 from planner.models import (
     CONTEXT_GIB,
     GIB,
+    SHIPPED,
+    TRACED,
+    Calibration,
     MemoryInterval,
     MemoryModel,
     Peak,
+    ShardedMemoryModel,
     Strategy,
     Way,
     allocated_interval,
@@ -45,10 +59,15 @@ class MemoryReport:
     probability: float
     confidence: float
     ways: tuple[Way, ...] = ()
+    traced: TracedPeak | None = None
 
     @property
     def fits(self) -> bool:
         return self.probability >= self.confidence
+
+    @property
+    def traced_over_formula(self) -> float | None:
+        return None if self.traced is None else self.traced.peak_bytes / self.peak.parts.total
 
 
 class FlatRow(NamedTuple):
@@ -71,20 +90,42 @@ class MemoryQuestion:
     options: Mapping[str, Any]
 
 
-def memory_reports(job: Job, catalog: Catalog, question: MemoryQuestion) -> list[MemoryReport]:
+def memory_reports(
+    job: Job,
+    catalog: Catalog,
+    measurements: Sequence[Measurement],
+    question: MemoryQuestion,
+    traced: TracedPeak | None = None,
+) -> list[MemoryReport]:
     """One for the named instance type, else one for each GPU model, on its machine with most GPUs."""
-    shape = job.workload.transformer
-    if shape is None:
-        raise InputError("the job file has no workload.transformer, which a strategy is about")
+    shape = _shape_of(job)
+    model = ShardedMemoryModel(job.workload, shape, catalog, job.constraints.confidence).fit(measurements)
     if question.instance_type is not None:
-        named = named_instance_type(catalog, question.instance_type)
-        return [_report(job, shape, catalog, named, question, with_ways=True)]
+        named, strategy = asked_training(job, catalog, question)
+        return [_report(job, catalog, named, strategy, question, model.calibration_, traced)]
     largest = _largest_machines(catalog)
     t = int(question.options.get("tensor_parallel", 1))
     fitting = [machine for machine in largest if machine.gpu_count >= t]
     if not fitting:
         raise InputError(f"{t} is beyond every node of the catalogue", key="--tensor-parallel")
-    return [_report(job, shape, catalog, machine, question, with_ways=False) for machine in fitting]
+    return [
+        _report(job, catalog, machine, _strategy(job, shape, machine, question), question, model.calibration_)
+        for machine in fitting
+    ]
+
+
+def asked_training(job: Job, catalog: Catalog, question: MemoryQuestion) -> tuple[InstanceType, Strategy]:
+    """Where, and how: of a question that names the instance type."""
+    if question.instance_type is None:
+        raise InputError("is of one cluster: name it with --instance-type", key="--trace")
+    machine = named_instance_type(catalog, question.instance_type)
+    return machine, _strategy(job, _shape_of(job), machine, question)
+
+
+def _shape_of(job: Job) -> TransformerShape:
+    if job.workload.transformer is None:
+        raise InputError("the job file has no workload.transformer, which a strategy is about")
+    return job.workload.transformer
 
 
 def flat_rows(
@@ -113,7 +154,8 @@ def format_memory(rows: Sequence[MemoryReport] | Sequence[FlatRow]) -> str:
             continue
         intervals = {"allocated": row.allocated._asdict(), "reserved": row.reserved._asdict()}
         ways = {"ways": [way._asdict() for way in row.ways], "fits": row.fits, "context_gib": CONTEXT_GIB}
-        content.append({**asdict(row), **intervals, **ways})
+        traced = None if row.traced is None else {**row.traced.model_dump(), "over_formula": row.traced_over_formula}
+        content.append({**asdict(row), **intervals, **ways, "traced": traced})
     return json.dumps(six_digits({"rows": content}), indent=2, ensure_ascii=False)
 
 
@@ -129,22 +171,30 @@ def _largest_machines(catalog: Catalog) -> list[InstanceType]:
 
 def _report(
     job: Job,
-    shape: TransformerShape,
     catalog: Catalog,
     machine: InstanceType,
+    strategy: Strategy,
     question: MemoryQuestion,
-    *,
-    with_ways: bool,
+    calibration: Calibration,
+    traced: TracedPeak | None = None,
 ) -> MemoryReport:
-    gpu = catalog.gpu_of(machine)
-    strategy = _strategy(job, shape, machine, question)
+    gpu, shape, confidence, varying = (
+        catalog.gpu_of(machine),
+        _shape_of(job),
+        job.constraints.confidence,
+        question.varying,
+    )
     peak = peak_memory(shape, strategy)
-    total, confidence = peak.parts.total, job.constraints.confidence
-    probability = fit_probability(total, gpu.memory_gib, varying=question.varying)
+    total, known = (peak.parts.total, calibration) if traced is None else (traced.peak_bytes, TRACED)
+    probability = fit_probability(total, gpu.memory_gib, varying=varying, calibration=known)
     ways: list[Way] = []
-    if with_ways and probability < confidence:
+    if question.instance_type is not None and probability < confidence:
         larger: list[Gpu] = list(catalog.gpu_by_name.values())
-        ways = ways_to_fit(shape, strategy, gpu, larger=larger, confidence=confidence, varying=question.varying)
+        if traced is not None:
+            calibration = SHIPPED.measured([log(total / peak.parts.total)])
+        ways = ways_to_fit(
+            shape, strategy, gpu, larger=larger, confidence=confidence, varying=varying, calibration=calibration
+        )
     return MemoryReport(
         instance_type=machine.name,
         gpu=gpu.name,
@@ -153,11 +203,12 @@ def _report(
         parameters=model_parameters(shape),
         strategy=strategy,
         peak=peak,
-        allocated=allocated_interval(total),
-        reserved=reserved_interval(total, gpu.memory_gib, varying=question.varying),
+        allocated=allocated_interval(total, known),
+        reserved=reserved_interval(total, gpu.memory_gib, varying=varying, calibration=known),
         probability=probability,
         confidence=confidence,
         ways=tuple(ways),
+        traced=traced,
     )
 
 

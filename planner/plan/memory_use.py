@@ -64,12 +64,14 @@ def too_small(
         ),
     )
     leanest = _leanest(job, memory, largest)
+    needed = allocated_interval(peak_memory(memory.shape, leanest).parts.total, memory.calibration_)
     kept = max(peak.parts.activations + peak.parts.logits for peak in moments(memory.shape, leanest)) / GIB
     state = f"{memory.state_bytes / GIB:,.0f} GiB of state and {kept:,.1f} GiB of activations"
     return (
         f"{len(too_small)} of {of_types} types left out: {state} do not fit "
         f"{catalog.gpu_of(largest).memory_gib:,.0f} GiB even with "
-        f"{strategy_words(leanest)} ({largest.name})"
+        f"{strategy_words(leanest)}, which takes {needed.p50 / GIB:,.0f} GiB of each, or up to "
+        f"{needed.p95 / GIB:,.0f} ({largest.name})"
     )
 
 

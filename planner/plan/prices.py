@@ -15,10 +15,10 @@ from planner.contract import Contract
 from planner.inputs import Catalog, Snapshot
 from planner.plan.check.comparison import Difference, difference
 from planner.plan.schema import Plan
+from planner.search import volume_hourly_usd
 
 LARGEST_MOVE = 0.5
 MOST_SHOWN = 10
-_HOURS_PER_MONTH = 730.0
 
 
 class MovedPrice(Contract):
@@ -134,6 +134,7 @@ def _known_hour(plan: Plan, on_demand: float | None, spot: float | None, known: 
     if (choice.on_demand_count and on_demand is None) or (choice.spot_count and spot is None):
         return None
     region = next((row for row in known.regions if row.name == choice.region), None)
-    volumes = choice.root_volume_gib * (region.volume_usd_per_gib_month if region else 0.0) / _HOURS_PER_MONTH
+    monthly = region.volume_usd_per_gib_month if region else 0.0
+    volumes = volume_hourly_usd(choice.root_volume_gib, plan.run.volume_mibps_or_default, monthly)
     machines = choice.on_demand_count * (on_demand or 0.0) + choice.spot_count * (spot or 0.0)
     return machines + choice.node_count * volumes

@@ -58,6 +58,7 @@ def workspace_variables(plan: Plan) -> dict[str, Any]:
         "container_image": run.image,
         "source_folder": "source" if run.source else None,
         "data": run.data_values,
+        "root_volume_mibps": run.volume_mibps,
         "policy_file": POLICY_FILE if plan.spot and plan.spot.counts_on_fallback else None,
     }
     return decided | {name: value for name, value in open_ones.items() if value}

@@ -150,11 +150,17 @@ def _gain(choice: Candidate, better: Candidate | None, objective: Objective, con
     """`1 x p3dn.24xlarge at p95 $85.40 instead of $103, 17 % cheaper`."""
     if better is None:
         return ""
-    at = quantile_name(confidence)
+    at = f"{cluster(better)}{_spot_words(better, choice)} at {quantile_name(confidence)}"
     if objective == "time":
         hours, now = hours_cell(better.hours_limit), hours_cell(choice.hours_limit)
-        return (
-            f"{cluster(better)} at {at} {hours} h instead of {now} h, {slower(better.hours_limit, choice.hours_limit)}"
-        )
+        return f"{at} {hours} h instead of {now} h, {slower(better.hours_limit, choice.hours_limit)}"
     usd, before = format_usd(better.usd_limit), format_usd(choice.usd_limit)
-    return f"{cluster(better)} at {at} {usd} instead of {before}, {dearer(better.usd_limit, choice.usd_limit)}"
+    return f"{at} {usd} instead of {before}, {dearer(better.usd_limit, choice.usd_limit)}"
+
+
+def _spot_words(better: Candidate, choice: Candidate) -> str:
+    """Where that is what differs: waiting for spot nodes costs hours and no dollars."""
+    spot = better.nodes - better.on_demand_count
+    if (spot > 0) == (choice.nodes > choice.on_demand_count):
+        return ""
+    return f" ({spot} spot)" if spot else " (on demand)"

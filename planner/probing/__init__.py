@@ -4,6 +4,7 @@ from planner.probing.fit_report import FitReport, report_fit
 from planner.probing.further_probe import FurtherProbe, further_probe
 from planner.probing.leave_out import cross_validated_error
 from planner.probing.next_probe import Belief, Visit, best_measured, by_cluster, probe_in_turn
+from planner.probing.online_run import OnlineRun
 from planner.probing.probe_clusters import (
     ProbeCluster,
     missing_answers,
@@ -15,11 +16,10 @@ from planner.probing.probe_clusters import (
 from planner.probing.probe_plan import (
     Probe,
     at_one_batch,
-    container_probes,
-    local_probes,
     missing,
     not_in,
     probe_of,
+    spread_probes,
     workers_of_a_model,
 )
 from planner.probing.sentences import convergence_source, not_worth, worth
@@ -27,21 +27,12 @@ from planner.probing.stretches import (
     Stretch,
     fault_of_last,
     parse_stretches,
-    restart_seconds,
-    share_done,
     stuck_learning_rate,
     trained_samples,
 )
 from planner.probing.tuning import RentedSpace, rented_space
 from planner.probing.tuning_here import ChoiceHere, SpaceHere
-from planner.probing.tuning_online import (
-    WINDOW_STEPS,
-    WINDOWS,
-    OnlineSpace,
-    RunChange,
-    moved,
-    online_account,
-)
+from planner.probing.tuning_online import WINDOW_STEPS, WINDOWS
 
 __all__ = [
     "WINDOWS",
@@ -50,29 +41,24 @@ __all__ = [
     "ChoiceHere",
     "FitReport",
     "FurtherProbe",
-    "OnlineSpace",
+    "OnlineRun",
     "Probe",
     "ProbeCluster",
     "RentedSpace",
-    "RunChange",
     "SpaceHere",
     "Stretch",
     "Visit",
     "at_one_batch",
     "best_measured",
     "by_cluster",
-    "container_probes",
     "convergence_source",
     "cross_validated_error",
     "fault_of_last",
     "further_probe",
-    "local_probes",
     "missing",
     "missing_answers",
-    "moved",
     "not_in",
     "not_worth",
-    "online_account",
     "parse_stretches",
     "probe_clusters",
     "probe_in_turn",
@@ -81,8 +67,7 @@ __all__ = [
     "refuse_too_small_a_cap",
     "rented_space",
     "report_fit",
-    "restart_seconds",
-    "share_done",
+    "spread_probes",
     "still_to_measure",
     "stuck_learning_rate",
     "trained_samples",

@@ -17,7 +17,7 @@ from planner.columns import Z95, Floats
 from planner.inputs import Catalog, Job
 from planner.models import JOB_SD, TYPE_SD, FittedModels
 from planner.probing.probe_plan import measuring_seconds
-from planner.search import Candidate, configuration_of, offers_by_market, preference
+from planner.search import Candidate, configuration_of, offers_by_market, preference, stored_sizes
 
 MOST_NODES = 4  # of a cluster that is rented only to measure; more are predicted from it
 # How much of a data sheet's error differs between types: what they all miss alike changes no choice.
@@ -182,7 +182,6 @@ def _hourly_usd(job: Job, catalog: Catalog, option: _Option) -> float:
     """On demand, in the candidate's region."""
     instance_type = catalog.instance_type_by_name[option.candidate.instance_type]
     regions = (option.candidate.region,)
-    sizes = job.workload.checkpoint_bytes_or_default, job.run.copied_bytes
-    offers = offers_by_market(catalog, instance_type, regions, *sizes)["on_demand"]
+    offers = offers_by_market(catalog, instance_type, regions, *stored_sizes(job))["on_demand"]
     nodes = np.array([option.probe[0]])
     return float((offers.base_usd(nodes) + offers.storage_usd(nodes)).min())

@@ -16,7 +16,7 @@ from planner.errors import InputError
 from planner.inputs import InstanceType, Job, Measurement, ParallelStrategy, PlanInputs, Precision, refuse_strategy
 from planner.models import Configurations, Strategies, Strategy, check_strategy
 from planner.probing.probe_plan import Probe, batches_between, measuring_seconds, missing, workers_of_a_model
-from planner.search import HOURS_PER_MONTH, STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib
+from planner.search import STOP_SLACK_HOURS, Candidate, Survey, preference, root_volume_gib, volume_hourly_usd
 from planner.units import format_usd
 
 NODE_COUNTS = (1, 2, 4)  # the smallest that tell the network's terms apart; time on more of them is predicted
@@ -205,7 +205,7 @@ def node_price(inputs: PlanInputs, offer: Candidate, *, spot: bool) -> NodePrice
     monthly = next(row.volume_usd_per_gib_month for row in inputs.catalog.regions if row.name == offer.region)
     instance_type = inputs.catalog.instance_type_by_name[offer.instance_type]
     gib = _root_volume_gib(inputs.job_file.job, instance_type)
-    volume = gib * monthly / HOURS_PER_MONTH
+    volume = volume_hourly_usd(gib, inputs.job_file.job.run.volume_mibps_or_default, monthly)
     return NodePrice(spot, as_bought + volume, sold.on_demand_usd + volume)
 
 
@@ -253,6 +253,7 @@ def probe_variables(
         "network_cards": instance_type.network_cards,
         "placement_group": several and instance_type.efa_interfaces > 0,
         "root_volume_gib": _root_volume_gib(job, instance_type),
+        "root_volume_mibps": job.run.volume_mibps_or_default,
         "container_command": sweep_command(
             cluster, job.workload.target.reference_batch, command, measure_noise=measure_noise
         ),

@@ -34,35 +34,28 @@ def workers_of_a_model(strategy: ParallelStrategy | None) -> int:
     return strategy.tensor_parallel * strategy.pipeline if strategy else 1
 
 
-def local_probes(job: Job, worker_counts: Sequence[int], strategy: ParallelStrategy | None = None) -> list[Probe]:
+def spread_probes(
+    job: Job, placements: Iterable[tuple[int, int]], strategy: ParallelStrategy | None = None
+) -> list[Probe]:
     """Three batch sizes on one worker, which separate a step's fixed part from its samples; the middle one on more.
 
-    One worker, or as few as hold a model together.
+    One worker, or as few as hold a model together. A placement is nodes and the workers on each.
     """
-    return _spread(job, [(1, workers) for workers in worker_counts], strategy)
-
-
-def container_probes(job: Job, node_counts: Sequence[int], strategy: ParallelStrategy | None = None) -> list[Probe]:
-    """The same with nodes of one worker each, so that gradients cross a network. One node is like one local worker."""
-    return _spread(job, [(nodes, 1) for nodes in node_counts], strategy)
-
-
-def at_one_batch(probes: Iterable[Probe], gpu_batch: int) -> list[Probe]:
-    """On the same workers, for a script that takes no other batch."""
-    return list(dict.fromkeys(probe._replace(gpu_batch=gpu_batch) for probe in probes))
-
-
-def _spread(job: Job, shapes: Iterable[tuple[int, int]], strategy: ParallelStrategy | None) -> list[Probe]:
     workload, fewest = job.workload, workers_of_a_model(strategy)
     batches = batches_between(workload.global_batch.low, workload.global_batch.high)
     middle = batches[len(batches) // 2]
     single = [Probe(LOCAL, 1, fewest, batch, 1, workload.precision, strategy) for batch in batches]
     several = [
         Probe(LOCAL, nodes, workers, max(middle * fewest // (nodes * workers), 1), 1, workload.precision, strategy)
-        for nodes, workers in shapes
+        for nodes, workers in placements
         if nodes * workers > fewest
     ]
     return sorted([*single, *several], key=lambda probe: (probe.global_batch, probe.nodes, probe.gpus_per_node))
+
+
+def at_one_batch(probes: Iterable[Probe], gpu_batch: int) -> list[Probe]:
+    """On the same workers, for a script that takes no other batch."""
+    return list(dict.fromkeys(probe._replace(gpu_batch=gpu_batch) for probe in probes))
 
 
 def batches_between(low: int, high: int) -> tuple[int, ...]:

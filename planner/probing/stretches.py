@@ -29,13 +29,15 @@ class Stretch(Contract):
     workers: Annotated[int, Field(gt=0, le=4096)]
     gpu_batch: Annotated[int, Field(gt=0, le=2**24)]
     seconds: _Seconds = Field(description="of the clock, with its start")
-    startup_seconds: _Seconds | None = Field(default=None, description="to the first step")
+    startup_seconds: _Seconds | None = Field(default=None, description="from a warm start to the first step")
+    stopping_seconds: _Seconds | None = Field(default=None, description="after it was told to save and leave")
     steps: _Many = 0
     samples: _Many = 0
     step_seconds: Annotated[_Seconds, Field(gt=0)] | None = Field(default=None, description="as it measured last")
     from_state: ShortHash | None = Field(default=None, description="of the parameters that it began with")
     to_state: ShortHash | None = Field(default=None, description="of those that it left; null if it was killed")
     learning_rate: float | None = None
+    fits: bool = Field(default=True, description="the memory")
     ended: bool = Field(default=False, description="the script came to its own end")
     run_key: ShortHash | None = Field(default=None, description="of the script and its arguments")
 
@@ -115,6 +117,12 @@ def trained_samples(stretches: Sequence[Stretch]) -> int:
 
 
 def restart_seconds(stretches: Sequence[Stretch], usual: float) -> float:
-    """What stopping and starting again takes beside the steps: the usual stretch's way to its first step."""
-    known = [stretch.startup_seconds for stretch in stretches if stretch.startup_seconds is not None]
-    return float(np.median(known)) if known else usual
+    """What stopping and starting again takes beside the steps: the usual stretch's way to its first step, and out."""
+    startups = [stretch.startup_seconds for stretch in stretches if stretch.startup_seconds is not None]
+    stops = [stretch.stopping_seconds for stretch in stretches if stretch.stopping_seconds is not None]
+    return float(np.median(startups) + np.median(stops or [0.0])) if startups else usual
+
+
+def too_large(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
+    """Workers and local batch of those that did not fit the memory."""
+    return [(stretch.workers, stretch.gpu_batch) for stretch in stretches if not stretch.fits]

@@ -10,13 +10,15 @@ was measured is then as old as that: nobody knows how much of the change it shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from planner.columns import Z95, Floats
+from planner.errors import ScavError
 from planner.inputs import Job, Measurement
 from planner.models import ConvergenceModel
 from planner.probing.next_probe import DEAREST_START, Belief, best_measured, next_visit, start_plan
@@ -44,6 +46,16 @@ class OnlineSpace:
         self.here = SpaceHere(job, [(1, count) for count in sorted(set(worker_counts))])
         self.space = self.here.space
 
+    def without(self, too_large: Iterable[tuple[int, int]]) -> Self:
+        """Workers and local batches that did not fit the memory, and what has as much of both."""
+        found, fits = copy(self), np.ones(len(self.space), dtype=bool)
+        for workers, batch in too_large:
+            fits &= (self.space.gpus < workers) | (self.space.gpu_batch < batch)
+        if not fits.any():
+            raise ScavError("not even the smallest of workload.global_batch fits the memory here")
+        found.space = replace(self.space, measurable=fits)
+        return found
+
     def row_of(self, workers: int, gpu_batch: int) -> int | None:
         rows = np.flatnonzero((self.space.gpus == workers) & (self.space.gpu_batch == gpu_batch))
         return int(rows[0]) if len(rows) else None
@@ -63,10 +75,10 @@ class OnlineSpace:
         """Of what is left of the run."""
         belief = self.here.believe(measurements, samples)
         if not measurements:
-            return replace(belief, probe_seconds=np.zeros(len(self.space)))
+            return replace(self._of_what_fits(belief), probe_seconds=np.zeros(len(self.space)))
         if change is None:
             change = RunChange(0.0, self._newest(measurements))
-        belief = self._changed(belief, samples, change)
+        belief = self._of_what_fits(self._changed(belief, samples, change))
         if not belief.measured:  # but what was measured is of other workers or batches
             return replace(belief, probe_seconds=np.zeros(len(self.space)))
         whole, left = np.exp(belief.log_value), max(1.0 - done, 0.0)
@@ -75,6 +87,14 @@ class OnlineSpace:
         step = whole * 3600 * batch / samples.predict(batch).p50
         lost = STRETCH_STEPS * step * np.maximum(1 - best / whole, 0.0)
         return replace(belief, job_usd=belief.job_usd * left, probe_seconds=restart + lost)
+
+    def _of_what_fits(self, belief: Belief) -> Belief:
+        fits = self.space.measurable
+        return replace(
+            belief,
+            log_value=np.where(fits, belief.log_value, np.inf),
+            measured={row: value for row, value in belief.measured.items() if fits[row]},
+        )
 
     def _newest(self, measurements: Sequence[Measurement]) -> dict[int, float]:
         """The last measured step of each row, in seconds."""
@@ -136,6 +156,7 @@ class OnlineAccount(NamedTuple):
     offline_hours: float
     never_hours: float
     best: int  # rows
+    chosen: int
     never: int
 
 
@@ -169,6 +190,7 @@ def online_account(
         offline_hours=probing + _first_of_chosen(online, stretches, chosen) + straight(chosen),
         never_hours=straight(never),
         best=best,
+        chosen=chosen,
         never=never,
     )
 
@@ -176,7 +198,7 @@ def online_account(
 def _usual(online: OnlineSpace) -> int:
     reference = online.here.job.workload.target.reference_batch
     distance: Floats = np.abs(np.log(online.here.global_batch / reference))
-    return int(np.lexsort((-online.space.gpus, distance))[0])
+    return int(np.lexsort((-online.space.gpus, distance, ~online.space.measurable))[0])
 
 
 def _is_of(online: OnlineSpace, stretch: Stretch, row: int) -> bool:

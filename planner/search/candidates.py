@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from planner.columns import Flags, Floats, Ints
-from planner.inputs import Catalog, Constraints, CountRange, InstanceType, RegionPrices
+from planner.inputs import GP3_MIBPS, Catalog, Constraints, CountRange, InstanceType, Job, RegionPrices
 from planner.models import Configurations
 
 Market = Literal["on_demand", "spot"]
 
 _ROOT_VOLUME_GIB = 200  # container image and framework caches
-HOURS_PER_MONTH = 730.0
+_HOURS_PER_MONTH = 730.0
 _CHECKPOINTS_KEPT = 2
 _FORMATTED = 1.1  # of a disk, the file system itself takes some
 _MOST_MICRO_STEPS = 64
@@ -86,6 +86,11 @@ def root_volume_gib(checkpoint_bytes: float, copied_bytes: float = 0.0, local_ss
     return alone if local_ssd_gb * 1e9 >= with_data * _FORMATTED * 2**30 else with_data
 
 
+def volume_hourly_usd(gib: float, mibps: int, usd_per_gib_month: float) -> float:
+    """Of one gp3 volume. A MiB/s beyond those that come with it costs half of what a GiB does, in every region."""
+    return (gib + (mibps - GP3_MIBPS) / 2) * usd_per_gib_month / _HOURS_PER_MONTH
+
+
 @dataclass(frozen=True, slots=True)
 class Offers:
     """Where one instance type can be bought in one market: a zone per row, cheaper spot capacity first."""
@@ -141,12 +146,18 @@ class _Sale(NamedTuple):
         return self.spot_usd is None, self.spot_usd or 0.0, self.region.name, self.zone
 
 
+def stored_sizes(job: Job) -> tuple[float, float, int]:
+    """What of a job its nodes' disks depend on: bytes of a checkpoint and of copied data, and the volume's MiB/s."""
+    return job.workload.checkpoint_bytes_or_default, job.run.copied_bytes, job.run.volume_mibps_or_default
+
+
 def offers_by_market(
     catalog: Catalog,
     instance_type: InstanceType,
     regions: tuple[str, ...],
     checkpoint_bytes: float,
     copied_bytes: float = 0.0,
+    volume_mibps: int = GP3_MIBPS,
 ) -> dict[Market, Offers]:
     """Only where there is an on-demand price: it bounds what a spot node can cost."""
     prices = {region.name: region for region in catalog.regions}
@@ -159,18 +170,18 @@ def offers_by_market(
     sales.sort(key=lambda sale: sale.cheaper_spot_first)
     on_demand = [(sale, sale.on_demand_usd) for sale in sales]
     spot = [(sale, sale.spot_usd) for sale in sales if sale.spot_usd is not None]
-    volume_gib = root_volume_gib(checkpoint_bytes, copied_bytes, instance_type.local_ssd_gb)
+    volume = root_volume_gib(checkpoint_bytes, copied_bytes, instance_type.local_ssd_gb), volume_mibps
     stored_gib = _CHECKPOINTS_KEPT * checkpoint_bytes / 2**30
     return {
-        "on_demand": _offers("on_demand", on_demand, volume_gib, stored_gib),
-        "spot": _offers("spot", spot, volume_gib, stored_gib),
+        "on_demand": _offers("on_demand", on_demand, volume, stored_gib),
+        "spot": _offers("spot", spot, volume, stored_gib),
     }
 
 
-def _offers(market: Market, sales: Sequence[tuple[_Sale, float]], volume_gib: int, stored_gib: float) -> Offers:
+def _offers(market: Market, sales: Sequence[tuple[_Sale, float]], volume: tuple[int, int], stored_gib: float) -> Offers:
     """Each with what a node costs in this market."""
-    volumes = [volume_gib * sale.region.volume_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
-    stored = [stored_gib * sale.region.object_storage_usd_per_gib_month / HOURS_PER_MONTH for sale, _ in sales]
+    volumes = [volume_hourly_usd(*volume, sale.region.volume_usd_per_gib_month) for sale, _ in sales]
+    stored = [stored_gib * sale.region.object_storage_usd_per_gib_month / _HOURS_PER_MONTH for sale, _ in sales]
     return Offers(
         market=market,
         regions=tuple(sale.region.name for sale, _ in sales),

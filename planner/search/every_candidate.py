@@ -18,7 +18,7 @@ import numpy as np
 from planner.columns import Ints, Prediction
 from planner.inputs import Catalog, InstanceType, Job
 from planner.models import Configurations
-from planner.search.candidates import Market, Offers, every_split, offers_by_market, within_quota
+from planner.search.candidates import Market, Offers, every_split, offers_by_market, stored_sizes, within_quota
 from planner.search.pricing import (
     Candidate,
     Predictors,
@@ -92,8 +92,7 @@ class _Fronts:
         configurations, workload = table.configurations.on(self.catalog, instance_type), self.job.workload
         if configurations.gpu.peak_flops_per_second(workload.precision) is None:
             return "have no units for this precision"
-        checkpoint_bytes, copied_bytes = workload.checkpoint_bytes_or_default, self.job.run.copied_bytes
-        offers = offers_by_market(self.catalog, instance_type, self.regions, checkpoint_bytes, copied_bytes)
+        offers = offers_by_market(self.catalog, instance_type, self.regions, *stored_sizes(self.job))
         if not offers["on_demand"]:
             return "are not sold on demand in these regions"
         fits = table.possible(self.predictors.fits(configurations))
@@ -155,8 +154,7 @@ def evaluate(
     As in the search, but whatever the job allows: limits, quotas, memory and spot policy are not asked. `base`:
     on-demand nodes beside spot ones, if not the fewest that the search would try.
     """
-    sizes = job.workload.checkpoint_bytes_or_default, job.run.copied_bytes
-    offers = offers_by_market(catalog, configurations.instance_type, regions, *sizes)[market]
+    offers = offers_by_market(catalog, configurations.instance_type, regions, *stored_sizes(job))[market]
     confidence, every = job.constraints.confidence, np.arange(len(configurations.nodes))
     work = work_hours(configurations, predictors.samples(configurations.global_batch), predictors)
     if offers and market == "on_demand":

@@ -114,6 +114,19 @@ def test_files_of_two_versions_are_found_whoever_wrote_them(run_scav, workspace,
     refused(run_scav("review", "scav-plan"), 5, f"is not as scav.files.json says that scav wrote it ({name})")
 
 
+def test_a_review_says_which_variables_no_longer_follow_from_the_plan(run_scav, workspace):
+    """Whoever edits them in a pull request can make the list of hashes fit."""
+    values = json.loads((workspace / "terraform.tfvars.json").read_text())
+    edited = values | {"node_count": values["node_count"] + 7}
+    (workspace / "terraform.tfvars.json").write_text(json.dumps(edited, indent=2, sort_keys=True) + "\n")
+    words = f"node_count is {edited['node_count']} and not {values['node_count']}"
+    refused(run_scav("review", "scav-plan"), 5, f"that no longer follow from its plan ({words})")
+    from_another_version(workspace)
+    refused(run_scav("review", "scav-plan"), 5, words)
+    (workspace / "terraform.tfvars.json").write_text("[" * 100_000)
+    refused(run_scav("review", "scav-plan"), 5, "that no longer follow from its plan")
+
+
 def from_another_version(workspace: Path) -> None:
     """The list that the other version would have left."""
     from planner.plan import MANIFEST_FILE, format_manifest

@@ -50,7 +50,9 @@ def test_help_imports_no_command():
     assert result.stderr.split() == ["planner", "planner.cli", "planner.errors"]
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("", set(COMMANDS)), ("pr", {"probe", "predict"}), ("fly", set())])
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("", set(COMMANDS)), ("pr", {"probe", "predict", "provider"}), ("fly", set())]
+)
 def test_shells_complete_the_names_of_commands(typed, offered):
     completions = ShellComplete(cli, {}, "scav", "_SCAV_COMPLETE").get_completions([], typed)
     assert {item.value for item in completions} == offered

@@ -74,12 +74,12 @@ def test_shell_steps_pass_shellcheck(name, script):
 
 ATLANTIS = {
     "": {"version", "projects"},
-    "projects": {"name", "dir", "workflow", "autoplan"},
+    "projects": {"name", "dir", "autoplan"},
     "autoplan": {"enabled", "when_modified"},
 }
 ATLANTIS_SERVER = {
     "": {"repos", "workflows", "policies"},
-    "repos": {"id", "allowed_overrides", "allow_custom_workflows", "apply_requirements"},
+    "repos": {"id", "workflow", "allowed_overrides", "allow_custom_workflows", "policy_check", "apply_requirements"},
     "policies": {"conftest_version", "owners", "policy_sets"},
     "policy_sets": {"name", "path", "source"},
     "owners": {"users"},
@@ -258,3 +258,70 @@ def test_the_spacelift_policy(evaluate, cost, plan):
     cost = {**cost, "usd": {**cost["usd"], "p95": 900.0}}
     dear = {"terraform": {"resource_changes": []}, "third_party_metadata": {"custom": {"scav": cost}}}
     assert evaluate("spacelift", dear, folder)["deny"] == ["p95 cost $900.00 exceeds $500"]
+
+
+# What a project of atlantis.yaml may only set where the server's allowed_overrides names it (Atlantis' documentation).
+RESTRICTED = {
+    *("apply_requirements", "import_requirements", "plan_requirements", "workflow"),
+    *(
+        "custom_policy_check",
+        "delete_source_branch_on_merge",
+        "policy_check",
+        "repo_locking",
+        "repo_locks",
+        "silence_pr_comments",
+    ),
+}
+
+
+def what_atlantis_runs(project: dict[str, Any], own_workflows: dict[str, Any]) -> list[Any]:
+    """By the server's file, as Atlantis' documentation has it; Atlantis itself is not here to be asked."""
+    server = yaml.safe_load((RECIPES / "atlantis/repos.yaml").read_text())
+    (repository,) = server["repos"]
+    if refused := sorted(RESTRICTED & set(project) - set(repository["allowed_overrides"])):
+        raise PermissionError(f"repo config not allowed to set {refused}")
+    if own_workflows and not repository["allow_custom_workflows"]:
+        raise PermissionError("repo config not allowed to define custom workflows")
+    workflow = {**server["workflows"], **own_workflows}[project.get("workflow", repository["workflow"])]
+    return [step for stage in ("plan", "policy_check", "apply") for step in workflow[stage]["steps"]]
+
+
+def atlantis_project() -> dict[str, Any]:
+    (project,) = yaml.safe_load((RECIPES / "atlantis/atlantis.yaml").read_text())["projects"]
+    return dict(project)
+
+
+def test_atlantis_runs_every_gate_before_it_applies():
+    steps = what_atlantis_runs(atlantis_project(), {})
+    gates = [step["run"] for step in steps if isinstance(step, dict) and "run" in step]
+    assert [gate.split(" ")[1] for gate in gates] == ["plan", "check", "review", "check", "review"]
+    assert steps[-1] == "apply"
+    assert gates[0].endswith("--frozen --check")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"workflow": "default"},
+        {"apply_requirements": []},
+        {"plan_requirements": []},
+        {"policy_check": False},
+        {"custom_policy_check": True},
+        {"workflow": "mine"},
+    ],
+    ids=str,
+)
+def test_a_pull_request_that_edits_atlantis_yaml_is_refused(edit):
+    own = {"mine": {"plan": {"steps": ["init", "plan"]}}} if edit.get("workflow") == "mine" else {}
+    with pytest.raises(PermissionError):
+        what_atlantis_runs(atlantis_project() | edit, own)
+
+
+def test_a_project_that_a_pull_request_moves_elsewhere_fails_at_the_first_gate(tmp_path):
+    """The server's steps run there too, and a folder that scav did not write does not pass them."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "main.tf").write_text('resource "aws_instance" "gpu" {}\n')
+    gates = [step["run"] for step in what_atlantis_runs(atlantis_project() | {"dir": "other"}, {}) if "run" in step]
+    for gate in gates[:3]:
+        scav = [sys.executable, "-m", "planner", *gate.split()[1:]]
+        assert run(*scav, cwd=tmp_path / "other").returncode != 0, gate

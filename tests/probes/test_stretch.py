@@ -109,11 +109,12 @@ def test_the_hook_of_two_processes_sees_each_gradient_and_their_mean(tmp_path: P
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The example, with a target so far away that the search is not over before it has begun."""
+    """The example, with a target so far away that the search is not over before it has begun, and quick steps."""
     job = tmp_path / "job"
     shutil.copytree(EXAMPLE, job, ignore=shutil.ignore_patterns("scav-online", "measurements.jsonl", "__pycache__"))
     text = (job / "scav.yaml").read_text()
-    for few, many in (("2760", "276000"), ("1990", "199000"), ("7640", "764000")):
+    far = (("2760", "276000"), ("1990", "199000"), ("7640", "764000"))
+    for few, many in (*far, ("16..128", "16..32")):
         assert text.count(few) == 1
         text = text.replace(few, many)
     (job / "scav.yaml").write_text(text)
@@ -144,8 +145,10 @@ def wait_for_the_second(process: subprocess.Popen[str], folder: Path) -> None:
 
 @pytest.mark.slow
 def test_it_measures_while_it_trains_survives_a_kill_and_ends_where_the_script_does(folder: Path) -> None:
+    """Two workers: each one's gradient and their mean at the same parameters always say how much noise there is. Of one
+    worker gradients of two steps may point against each other while steps are large, as they do here at first."""
     script = ("train.py", "--steps", "260")
-    first = start(folder, *script)
+    first = start(folder, *script, workers="2")
     wait_for_the_second(first, folder)
     first.send_signal(signal.SIGKILL)
     first.communicate()  # closes its pipes
@@ -154,7 +157,7 @@ def test_it_measures_while_it_trains_survives_a_kill_and_ends_where_the_script_d
     assert all(stretch.to_state and stretch.step_seconds for stretch in before)
     rows = (folder / "measurements.jsonl").read_text().splitlines()
 
-    out, err = start(folder, *script).communicate(timeout=PATIENCE_SECONDS)
+    out, err = start(folder, *script, workers="2").communicate(timeout=PATIENCE_SECONDS)
     assert "Trained " in out, err
     assert "never tuning" in out
     whole = journal(folder)
@@ -171,8 +174,9 @@ def test_it_measures_while_it_trains_survives_a_kill_and_ends_where_the_script_d
     assert sum(stretch.steps for stretch in kept) == 260  # the script's own count went on
     measured = (folder / "measurements.jsonl").read_text().splitlines()
     assert measured[: len(rows)] == rows
+    assert json.loads(measured[0])["noise"]["scale"] > 0
 
-    again, _ = start(folder, *script).communicate(timeout=PATIENCE_SECONDS)
+    again, _ = start(folder, *script, workers="2").communicate(timeout=PATIENCE_SECONDS)
     assert "Trained " in again
     assert journal(folder) == whole
 
@@ -220,5 +224,5 @@ def test_a_dry_run_says_where_it_would_begin(folder: Path) -> None:
     done = subprocess.run(
         [*SCAV, "tune", str(folder), "--online", "--dry-run"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("2 workers, local batch 64")
+    assert done.stdout.startswith("2 workers, local batch 16")
     assert not (folder / "scav-online").exists()

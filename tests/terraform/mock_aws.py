@@ -69,6 +69,7 @@ class MockAws:
         request = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")  # noqa: S310 - loopback
         urllib.request.urlopen(request).close()  # noqa: S310
         self.log.write_text("")
+        self.log.with_name("calls.jsonl").unlink(missing_ok=True)
         self.faults.unlink(missing_ok=True)
 
     @property
@@ -102,14 +103,23 @@ class MockAws:
         """What moto could not answer since the last reset."""
         return re.findall(r"^\S*(?:Error|Exception)\b.*$", self.log.read_text(), re.MULTILINE)
 
+    def calls(self) -> list[dict[str, Any]]:
+        """What Terraform asked since the last reset (see moto_calls.py)."""
+        file = self.log.with_name("calls.jsonl")
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
     def answers(self, *, instance_type: str, zone_id: str = "") -> dict[str, Any]:
-        """What a plan leaves open, from the mock's own account: subnets of its default VPC in that zone, or in all."""
+        """What a plan leaves open, from the mock's own account: subnets of its default VPC in that zone, or in all.
+
+        As nodes without a public address need them: with a NAT gateway, and a gateway endpoint for S3.
+        """
         ec2 = self.client("ec2")
         offered = ec2.describe_instance_type_offerings(
             LocationType="availability-zone-id", Filters=[{"Name": "instance-type", "Values": [instance_type]}]
         )
         zones = {zone_id} if zone_id else {offer["Location"] for offer in offered["InstanceTypeOfferings"]}
         subnets = [subnet for subnet in ec2.describe_subnets()["Subnets"] if subnet["AvailabilityZoneId"] in zones]
+        lead_out(ec2, subnets[0])
         linux = [{"Name": "architecture", "Values": ["x86_64"]}, {"Name": "name", "Values": ["amzn2-ami-*"]}]
         return {
             "vpc_id": subnets[0]["VpcId"],
@@ -117,6 +127,16 @@ class MockAws:
             "ami_id": ec2.describe_images(Filters=linux)["Images"][0]["ImageId"],
             "container_image": IMAGE,
         }
+
+    def connect_default_vpc(self) -> None:
+        """To the internet, as AWS's own is."""
+        ec2 = self.client("ec2")
+        default = [{"Name": "is-default", "Values": ["true"]}]
+        vpc = ec2.describe_vpcs(Filters=default)["Vpcs"][0]["VpcId"]
+        gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+        ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+        table = main_route_table(ec2, vpc)["RouteTableId"]
+        ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
 
     def resources(self, run_id: str) -> dict[str, list[str]]:
         """What exists of a run, by kind: everything whose name or tags mention it. Empty kinds are left out."""
@@ -127,6 +147,31 @@ class MockAws:
         described = self.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[group])
         capacity: int = described["AutoScalingGroups"][0]["DesiredCapacity"]
         return capacity
+
+
+def logs_of(run_id: str) -> dict[str, list[str]]:
+    """What a destroyed run leaves on purpose, beside a bucket that somebody emptied."""
+    return {"log groups": [f"/scav/{run_id} []"]}
+
+
+def lead_out(ec2: Any, subnet: dict[str, Any]) -> None:
+    """Once: routes of the subnet's VPC to AWS, and to S3 beside the NAT gateway."""
+    table = main_route_table(ec2, subnet["VpcId"])
+    if any(route.get("NatGatewayId") for route in table["Routes"]):
+        return
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    nat = ec2.create_nat_gateway(SubnetId=subnet["SubnetId"], AllocationId=address)["NatGateway"]["NatGatewayId"]
+    where = {"RouteTableId": table["RouteTableId"]}
+    ec2.create_route(**where, DestinationCidrBlock="0.0.0.0/0", NatGatewayId=nat)
+    ec2.create_vpc_endpoint(
+        VpcId=subnet["VpcId"], ServiceName=f"com.amazonaws.{REGION}.s3", RouteTableIds=[table["RouteTableId"]]
+    )
+
+
+def main_route_table(ec2: Any, vpc: str) -> dict[str, Any]:
+    of_vpc = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "association.main", "Values": ["true"]}]
+    (table,) = ec2.describe_route_tables(Filters=of_vpc)["RouteTables"]
+    return dict(table)
 
 
 MAKING_CLIENTS = threading.Lock()
@@ -193,9 +238,9 @@ KINDS: dict[str, Callable[[Client], list[str]]] = {
     "policies": _named("iam", "list_policies", "Policies", "PolicyName"),
     "roles": _named("iam", "list_roles", "Roles", "RoleName"),
     "security groups": _named("ec2", "describe_security_groups", "SecurityGroups", "GroupName"),
+    "state machines": _named("stepfunctions", "list_state_machines", "stateMachines", "name"),
     "topics": _named("sns", "list_topics", "Topics", "TopicArn"),
     "volumes": _named("ec2", "describe_volumes", "Volumes", "VolumeId"),
-    "vpc endpoints": _named("ec2", "describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
 }
 
 

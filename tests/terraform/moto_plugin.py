@@ -17,9 +17,10 @@ from xml.sax.saxutils import escape
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")  # read when moto is imported
 
 import moto.iam.models
+import moto_calls
 import moto_faults
 from flask import Response, request
-from moto.autoscaling.models import FakeAutoScalingGroup, FakeScalingPolicy
+from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.budgets.models import BudgetsBackend
 from moto.budgets.responses import BudgetsResponse
 from moto.core.responses import ActionResult
@@ -28,6 +29,7 @@ from moto.core.utils import convert_to_flask_response
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import amis
 from moto.ec2.models.launch_templates import LaunchTemplate
+from moto.ec2.models.route_tables import RouteTable
 from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import parse_user_data, random_resource_id
@@ -37,6 +39,7 @@ from moto.server import ThreadedMotoServer
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.exceptions import ParameterNotFound
 from moto.ssm.responses import SimpleSystemManagerResponse
+from moto.stepfunctions.responses import StepFunctionResponse
 
 VCPU_QUOTA = 5000.0
 IMAGES, POLICY = "amzn2-ami-", "AmazonSSMManagedInstanceCore"  # all that modules and tests name
@@ -58,11 +61,12 @@ def install() -> None:
         for call in calls:
             setattr(response, call.__name__, call)
     convert_to_flask_response.__call__ = refuse_on_failure(convert_to_flask_response.__call__)
+    moto_calls.install()
     LaunchTemplate.create_version = decode_user_data(LaunchTemplate.create_version)
     SecurityGroupRule.__init__ = keep_description(SecurityGroupRule.__init__)
     FakeAutoScalingGroup.update = keep_policy(FakeAutoScalingGroup.update)
-    FakeScalingPolicy.__init__ = as_it_was_put(FakeScalingPolicy.__init__)
     IAMPolicyStatement.is_action_permitted = pretend_tls(IAMPolicyStatement.is_action_permitted)
+    RouteTable.get_filter_value = by_prefix_list(RouteTable.get_filter_value)
     BudgetsBackend.create_budget = keep_tags(BudgetsBackend.create_budget)
 
 
@@ -192,6 +196,20 @@ def keep_description(initialise: Any) -> Any:
     return initialise_and_describe
 
 
+# Route tables: moto finds none by the prefix list of a route.
+
+
+def by_prefix_list(get_filter_value: Any) -> Any:
+    @functools.wraps(get_filter_value)
+    def value(self: RouteTable, filter_name: str, method_name: str | None = None) -> Any:
+        if filter_name == "route.destination-prefix-list-id":
+            lists = [route.destination_prefix_list for route in self._routes.values()]
+            return [prefix_list.id for prefix_list in lists if prefix_list is not None]
+        return get_filter_value(self, filter_name, method_name)
+
+    return value
+
+
 # Auto Scaling groups: moto drops the mixed instances policy in an update that does not mention it.
 
 
@@ -204,22 +222,6 @@ def keep_policy(update: Any) -> Any:
             self.mixed_instances_policy = before
 
     return update_and_keep
-
-
-# Scaling policies: moto adds a cooldown and an empty forecast, and does not say that they are enabled.
-
-
-def as_it_was_put(initialise: Any) -> Any:
-    signature = inspect.signature(initialise)
-
-    @functools.wraps(initialise)
-    def initialise_as_put(self: FakeScalingPolicy, *args: Any, **kwargs: Any) -> None:
-        initialise(self, *args, **kwargs)
-        self.cooldown = signature.bind(self, *args, **kwargs).arguments["cooldown"]
-        self.predictive_scaling_configuration = self.predictive_scaling_configuration or None
-        self.enabled = True
-
-    return initialise_as_put
 
 
 # Bucket policies: moto refuses everything to a bucket that refuses what comes without TLS, however it comes.
@@ -313,6 +315,18 @@ def get_aws_default_service_quota(self: ServiceQuotasResponse) -> str:
     return get_service_quota(self)
 
 
+# State machines: moto cannot say whether a definition is one, and knows no versions of them.
+
+
+def validate_state_machine_definition(self: StepFunctionResponse) -> str:
+    json.loads(self._get_param("definition"))["StartAt"]
+    return json.dumps({"result": "OK", "diagnostics": [], "truncated": False})
+
+
+def list_state_machine_versions(self: StepFunctionResponse) -> str:  # noqa: ARG001
+    return json.dumps({"stateMachineVersions": []})
+
+
 # AWS's own machine and container images: moto has neither the parameters nor the registry.
 
 
@@ -371,6 +385,7 @@ REPLACED_CALLS: dict[type, list[Any]] = {
         tag_resource,
         untag_resource,
     ],
+    StepFunctionResponse: [validate_state_machine_definition, list_state_machine_versions],
     ServiceQuotasResponse: [get_service_quota, get_aws_default_service_quota],
 }
 

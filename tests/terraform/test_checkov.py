@@ -20,7 +20,8 @@ VERSION = "3.3.30"
 # Of the checkpoint bucket: access logs, a copy in another region, notifications.
 OF_THE_BUCKET = {"CKV_AWS_18", "CKV_AWS_144", "CKV2_AWS_62"}
 OF_THE_SCHEDULE = "CKV_AWS_297"  # which stops a run: a key of one's own for the name of a group
-ALWAYS_SKIPPED = {*OF_THE_BUCKET, OF_THE_SCHEDULE}
+OF_THE_ALARM = {"CKV_AWS_284", "CKV_AWS_285"}  # which stops it on silence: traces and logs of a single call
+ALWAYS_SKIPPED = {*OF_THE_BUCKET, OF_THE_SCHEDULE, *OF_THE_ALARM}
 OF_THE_SCRIPT = "CKV_AWS_186"  # where one travels with the plan: a key of its own, beside that of its bucket
 # Logs under AWS's own key, which kms_key_arn changes; and a security group that a plan's JSON does not show attached.
 SKIPPED_IN_A_PLAN = {"CKV_AWS_158", "CKV2_AWS_5"}
@@ -110,9 +111,14 @@ def test_plan_passes(checkov, planned):
     assert len(found["passed_checks"]) > 40
 
 
-def test_plan_with_every_option_needs_only_the_skips_of_bucket_and_schedules(checkov, planned):
+def test_plan_with_every_option_needs_only_the_skips_of_bucket_and_stops(checkov, planned):
     found = scan(checkov, *PLAN, cwd=planned(EVERYTHING))
     bucket = "module.gpu_cluster.aws_s3_bucket.checkpoints[0]"
     failed = {(check["check_id"], check["resource"]) for check in found["failed_checks"]}
     schedules = {f'module.gpu_cluster.aws_scheduler_schedule.stop["{group}"]' for group in ("gpu", "memory")}
-    assert failed == {(check, bucket) for check in OF_THE_BUCKET} | {(OF_THE_SCHEDULE, each) for each in schedules}
+    silence = "module.gpu_cluster.aws_sfn_state_machine.silent"
+    assert failed == (
+        {(check, bucket) for check in OF_THE_BUCKET}
+        | {(OF_THE_SCHEDULE, each) for each in schedules}
+        | {(check, silence) for check in OF_THE_ALARM}
+    )

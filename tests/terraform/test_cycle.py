@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mock_aws import OVERRIDE, MockAws, copy_workspace, plan_workspace, write_values
+from mock_aws import OVERRIDE, MockAws, copy_workspace, logs_of, plan_workspace, write_values
 
 # Most of a cycle is the provider's own waiting; more at once would only wait for the processor.
 AT_ONCE = 4
@@ -129,7 +129,7 @@ def run_cycle(variant: Variant, terraform: Any, aws: MockAws, workspace: Path) -
         add_a_node(run, values)
 
     run("destroy", "-input=false", "-auto-approve")
-    assert aws.resources(variant.run_id) == given
+    assert aws.resources(variant.run_id) == given | logs_of(variant.run_id)
 
 
 def add_a_node(run: Commands, values: dict[str, Any]) -> None:
@@ -155,8 +155,8 @@ class Commands:
         assert "Warning:" not in result.stdout, result.stdout
         return result.stdout
 
-    def plan(self, file: str, *, expected: int) -> dict[str, Any]:
-        self("plan", "-input=false", "-detailed-exitcode", f"-out={file}", expected=expected)
+    def plan(self, file: str, *words: str, expected: int) -> dict[str, Any]:
+        self("plan", "-input=false", "-detailed-exitcode", f"-out={file}", *words, expected=expected)
         if expected == NO_CHANGES:
             return {}
         shown: dict[str, Any] = json.loads(self("show", "-json", file))

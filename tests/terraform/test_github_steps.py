@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = REPOSITORY / "examples" / "gitops"
 WORKFLOW = yaml.safe_load((RECIPES / "github/.github/workflows/scav.yml").read_text())
 GIT = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
+COMMENTS = "repos/your-org/your-repo/issues/7/comments"
 JOB = """\
 name: recipe
 workload:
@@ -45,7 +46,7 @@ esac
 """,
     "gh": """
 echo "gh $*" >> "$CALLS"
-case "$*" in *--edit-last*) exit 1 ;; esac # there is no comment yet
+case "$*" in "api --paginate "*) cat "$COMMENTS_ON_GITHUB" ;; esac
 """,
     "docker": """
 test "$1 $2 $3 $4" = "run --rm -v $PWD:/project"
@@ -73,10 +74,12 @@ def runner(attached_terraform, mock_server, tmp_path_factory):
         **attached_terraform.environment,
         "PATH": os.pathsep.join([str(stand_ins), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "CALLS": str(folder / "calls"),
+        "COMMENTS_ON_GITHUB": str(folder / "comments"),
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         "PYTHONPATH": str(REPOSITORY),
         "SCAV_CHECK_ALLOW": "test_override.tf",  # it only says where the mock is
     }
+    (folder / "comments").write_text("[]")
     answers = mock_server.answers(zone_id="", instance_type="g5.12xlarge")
     clone, base = cloned_repository(folder, environment, answers)
     return Runner(clone=clone, environment=environment, base=base)
@@ -87,7 +90,8 @@ class Runner:
         self.clone, self.environment = clone, environment
         self.expressions = {
             "github.event.pull_request.base.sha": base,
-            "github.event.pull_request.html_url": "https://github.com/your-org/your-repo/pull/7",
+            "github.event.pull_request.number": "7",
+            "github.repository": "your-org/your-repo",
             "github.token": "stand-in",
         }
 
@@ -158,11 +162,10 @@ def test_every_shell_step_runs_from_review_to_apply(runner, mock_server):
     assert "| dollars p50 |" in comment
     assert Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text() == comment
     calls = Path(runner.environment["CALLS"]).read_text().splitlines()
-    pull_request = "gh pr comment https://github.com/your-org/your-repo/pull/7"
     assert calls == [
         "-m pip install --quiet --require-hashes -r tools/scav.txt",
-        f"{pull_request} --edit-last --body-file comment.md",
-        f"{pull_request} --body-file comment.md",
+        f"gh api --paginate {COMMENTS}",
+        f"gh api --method POST {COMMENTS} --input comment.json --silent",
         "conftest test --policy policy --namespace scav.cost scav.cost.json",
         "conftest test --policy policy --namespace scav.plan plan.json",
         "-m pip install --quiet --require-hashes -r tools/scav.txt",
@@ -189,6 +192,43 @@ def test_a_gate_that_does_not_hold_ends_the_job(runner, file, old, new, name, co
         assert runner.run(step(name)).returncode == code
     finally:
         path.write_text(before)
+
+
+@pytest.mark.slow
+def test_the_review_replaces_its_own_comment_and_nobody_elses(runner):
+    """Another job commented last, a person quotes the marker, and a review of another workspace stands there too."""
+    marker = "<!-- scav review of training/run -->"
+    comments = [
+        {"url": "1", "user": {"login": "ada"}, "body": f"{marker} is what it looks for"},
+        {"url": "2", "user": {"login": "github-actions[bot]"}, "body": "<!-- scav review of other/run -->"},
+        {"url": "3", "user": {"login": "github-actions[bot]"}, "body": f"{marker}\nold"},
+        {"url": "4", "user": {"login": "github-actions[bot]"}, "body": "coverage: 93 %"},
+    ]
+    on_github, calls = Path(runner.environment["COMMENTS_ON_GITHUB"]), Path(runner.environment["CALLS"])
+    on_github.write_text(json.dumps(comments[:2]) + json.dumps(comments[2:]))  # as two pages come
+    (runner.clone / "comment.md").write_text('"${review}"\n')
+    calls.write_text("")
+    try:
+        result = runner.run(step("Comment"))
+    finally:
+        on_github.write_text("[]")
+    assert result.returncode == 0, result.stderr
+    assert calls.read_text().splitlines()[1:] == ["gh api --method PATCH 3 --input comment.json --silent"]
+    assert json.loads((runner.clone / "comment.json").read_text()) == {"body": f'{marker}\n"${{review}}"\n'}
+
+
+def test_pull_requests_have_a_role_that_only_reads():
+    """The other is a secret of the environment, which only the job that its reviewers let through has."""
+    roles = {
+        name: {step["with"]["role-to-assume"] for step in job["steps"] if "role-to-assume" in step.get("with", {})}
+        for name, job in WORKFLOW["jobs"].items()
+    }
+    assert roles == {"review": {"${{ secrets.AWS_PLAN_ROLE }}"}, "apply": {"${{ secrets.AWS_APPLY_ROLE }}"}}
+    assert ("environment" in WORKFLOW["jobs"]["review"], WORKFLOW["jobs"]["apply"]["environment"]) == (
+        False,
+        "training",
+    )
+    assert "-lock=false" in step("Terraform plan")["run"]
 
 
 @pytest.mark.slow

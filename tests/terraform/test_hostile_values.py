@@ -123,7 +123,7 @@ def test_terraform_refuses_what_scav_could_not_know(terraform, tmp_path):
     root = copy_module(tmp_path)
     terraform.init(root)
     texts = [name for name, value in SETTINGS.items() if isinstance(value, str)]
-    lists = ["budget_emails", "subnet_ids", "instance_type_overrides", "s3_endpoint_route_table_ids"]
+    lists = ["budget_emails", "subnet_ids", "instance_type_overrides"]
     more = ["checkpoint_bucket", "capacity_reservation_id", "interruption_topic_arn", "kms_key_arn"]
     hostile = HOSTILE[0]
     bad = dict.fromkeys([*texts, *more, "permissions_boundary_arn"], hostile) | {name: [hostile] for name in lists}

@@ -1,4 +1,4 @@
-"""Terraform stopped at ten random moments of an apply: killed, and interrupted as Ctrl-C does.
+"""Terraform stopped at ten random moments of an apply: killed, and interrupted as Ctrl-C does; and scav ten times each.
 
 Killed, it loses what it was creating, and plain `apply` then fails, since the names are taken. What `scav adopt`
 finds and imports makes the state whole again, and destroy leaves nothing.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mock_aws import MockAws, copy_workspace, plan_workspace
+from mock_aws import MockAws, copy_workspace, logs_of, plan_workspace
 from stand_ins import PATIENCE_SECONDS, wait_until
 
 from planner.outside.terraform.adopt import adopting_plan
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.slow
 
 WORKSPACES = 5
 KILLS_EACH = 2
+KILLS = 10
 ABOUT_RESOURCES = 20
 SCAV = """\
 import sys
@@ -102,7 +103,7 @@ def test_killed_apply_is_completed_by_the_next_and_destroyed(attached_terraform,
         assert not was_killed(folder)
         assert workspace.plan(file).has_changes is False
         workspace.destroy()
-        assert mock_aws.resources(f"killed-{number}") == {}
+        assert mock_aws.resources(f"killed-{number}") == logs_of(f"killed-{number}")
         return adopted
 
     with ThreadPoolExecutor(max_workers=WORKSPACES) as pool:
@@ -130,7 +131,7 @@ def test_plain_apply_fails_after_a_kill_and_scav_adopt_finishes_it(attached_terr
     assert finished.returncode == 0, finished.stderr
     assert "is whole again" in finished.stdout
     opened(folder, attached_terraform).destroy()
-    assert mock_aws.resources("plain-1") == {}
+    assert mock_aws.resources("plain-1") == logs_of("plain-1")
 
 
 def test_stopped_scav_leaves_a_state_that_the_next_apply_continues(
@@ -166,10 +167,91 @@ def test_stopped_scav_leaves_a_state_that_the_next_apply_continues(
         with adopting_plan(workspace, folder / "again.tfplan", mock_aws.client) as adoption:
             workspace.apply(adoption.plan)
         workspace.destroy()
-        assert mock_aws.resources(run_id) == {}
+        assert mock_aws.resources(run_id) == logs_of(run_id)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(stop_and_continue, [signal.SIGINT, signal.SIGKILL]))
+
+
+def test_scav_is_killed_ten_times_and_terraform_ends_what_it_had_begun(attached_terraform, mock_aws, new_workspace):
+    """Each time scav alone, at another moment; what is left is whole, and `scav adopt` finds nothing to do."""
+
+    def kill_and_adopt(number: int) -> None:
+        run_id = f"alone-{number}"
+        folder = new_workspace(run_id)
+        opened(folder, attached_terraform).init()
+        with started(attached_terraform, "-c", SCAV, str(folder)) as scav:
+            wait_until(lambda: existing(mock_aws, run_id) >= number or scav.poll() is not None)
+            assert scav.poll() is None
+            scav.kill()
+            scav.wait()
+        wait_until(lambda: not was_killed(folder))
+        adopted = scav_adopt(attached_terraform, folder, "--yes")
+        assert adopted.returncode == 0, adopted.stderr
+        assert adopted.stdout.startswith("Nothing to adopt")
+        workspace = opened(folder, attached_terraform)
+        assert workspace.plan(folder / "again.tfplan").has_changes is False
+        workspace.destroy()
+        assert mock_aws.resources(run_id) == logs_of(run_id)
+
+    with ThreadPoolExecutor(max_workers=WORKSPACES) as pool:
+        list(pool.map(kill_and_adopt, range(1, KILLS + 1)))
+
+
+def test_scav_is_killed_ten_times_with_terraform_and_its_provider(
+    terraform_on_mock, attached_terraform, mock_aws, new_workspace
+):
+    """The apply first, then nine times the `scav adopt` that should have finished it; the last one does."""
+    folder, run_id = new_workspace("together-1"), "together-1"
+    opened(folder, terraform_on_mock).init()
+    kinds: set[str] = set()
+    for number in range(KILLS):
+        command = ["-m", "planner", "adopt", str(folder), "--yes"] if number else ["-c", SCAV, str(folder)]
+        before = existing(mock_aws, run_id)
+        with started(terraform_on_mock, *command) as scav:
+            wait_until(lambda: existing(mock_aws, run_id) > before or scav.poll() is not None)  # noqa: B023 - waited for here
+            assert scav.poll() is None, scav.communicate()
+            kinds |= kill_all(scav)
+    assert {"terraform", "terraform-provider-aws"} <= {kind.partition("_")[0] for kind in kinds}
+    finished = scav_adopt(terraform_on_mock, folder, "--yes")
+    assert finished.returncode == 0, finished.stderr
+    workspace = opened(folder, attached_terraform)
+    assert workspace.plan(folder / "again.tfplan").has_changes is False
+    workspace.destroy()
+    assert mock_aws.resources(run_id) == logs_of(run_id)
+
+
+def existing(aws: MockAws, run_id: str) -> int:
+    return sum(len(items) for items in aws.resources(run_id).values())
+
+
+@contextlib.contextmanager
+def started(terraform: Any, *words: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, *words],
+        env=terraform.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+
+
+def kill_all(process: subprocess.Popen[str]) -> set[str]:
+    """Stopped first, all of them, so that none starts or finishes anything meanwhile; returns their programs."""
+    pending, tree = [process.pid], []
+    while pending:
+        pid = pending.pop()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            tree.append(pid)
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pending += map(int, (task / "children").read_text().split())
+    programs = {Path(f"/proc/{pid}/exe").readlink().name for pid in tree}
+    for pid in tree:
+        os.kill(pid, signal.SIGKILL)
+    return programs
 
 
 def has_role(aws: MockAws, run_id: str) -> bool:

@@ -39,7 +39,7 @@ def test_module_passes_its_own_tests(terraform, module):
 
 @pytest.mark.slow
 def test_what_stops_a_run_exists_before_its_nodes(terraform, module):
-    """An apply that is killed once the groups exist has left the schedule behind."""
+    """An apply that is killed once the groups exist has left the schedule and the alarm on silence behind."""
     shown = terraform.run("graph", cwd=module)
     assert shown.returncode == 0, shown.stderr
     edges = re.findall(r'"([^"]+)" -> "([^"]+)"', shown.stdout)
@@ -53,9 +53,13 @@ def test_what_stops_a_run_exists_before_its_nodes(terraform, module):
             pending += new
         return found
 
-    for group in ("aws_autoscaling_group.nodes", "aws_autoscaling_group.memory"):
-        assert "aws_scheduler_schedule.stop" in needs(group)
-    assert "aws_iam_role_policy.stop" in needs("aws_autoscaling_group.nodes")
+    schedule = {"aws_scheduler_schedule.stop", "aws_iam_role_policy.stop"}
+    alarm = {"aws_cloudwatch_metric_alarm.silent", "aws_cloudwatch_event_target.silent", "aws_sfn_state_machine.silent"}
+    for group in ("aws_autoscaling_group.nodes", "aws_autoscaling_group.fallback"):
+        assert schedule | alarm <= needs(group)
+    assert schedule <= needs("aws_autoscaling_group.memory")
+    # The other way round none of them could be made first.
+    assert not any(name.startswith("aws_autoscaling") for stop in schedule | alarm for name in needs(stop))
 
 
 def test_module_leaves_provider_and_backend_to_the_root():

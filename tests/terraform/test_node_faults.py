@@ -260,12 +260,12 @@ def test_efa_devices_are_handed_to_the_container(world):
     assert f"--device={world.root / 'infiniband' / 'uverbs0'}" in world.containers[0]
 
 
-# (h) One node of several that cannot pull its image.
+# (h) One node of four that cannot pull its image.
 
 
 def test_one_node_that_cannot_pull_its_image_is_replaced_and_the_run_goes_on(world):
-    world.set_run(node_count=2, max_failures=2)
-    world.set_nodes(ME, OTHER)
+    world.set_run(node_count=4, max_failures=2)
+    world.set_nodes(ME, OTHER, OTHER | {"InstanceId": "i-third"}, OTHER | {"InstanceId": "i-fourth"})
     (world.root / "registry-refuses").touch()
     with world.start("train") as agent:
         wait_until(lambda: marks(world, "_unfit") == ["i-me"])

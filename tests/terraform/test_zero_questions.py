@@ -6,7 +6,7 @@ import json
 import shutil
 
 import pytest
-from mock_aws import EXAMPLES, OVERRIDE, plan_workspace
+from mock_aws import EXAMPLES, OVERRIDE, logs_of, plan_workspace
 from played_nodes import played_nodes
 from stand_ins import wait_until
 
@@ -39,11 +39,12 @@ def test_the_example_applies_as_it_is_and_trains_from_its_packed_script(
         assert result.returncode == NO_CHANGES, result.stdout + result.stderr
         return result.stdout
 
+    mock_aws.connect_default_vpc()
     before = mock_aws.resources(RUN_ID)
     (tmp_path / "image").mkdir()  # with nothing in it: the script comes from S3
     terraform("init")
     with played_nodes(mock_aws, root=tmp_path / "nodes", job=tmp_path / "image") as nodes:
-        terraform("apply", "-auto-approve")
+        assert "Warning:" not in terraform("apply", "-auto-approve")
         outputs = json.loads(attached_terraform.run("output", "-json", cwd=workspace).stdout)
         bucket = outputs["checkpoint_bucket"]["value"]
         assert watched()["phase"] in ("waiting for nodes", "starting", "running", "succeeded")
@@ -61,7 +62,7 @@ def test_the_example_applies_as_it_is_and_trains_from_its_packed_script(
 
     empty(mock_aws, bucket)
     terraform("destroy", "-auto-approve")
-    assert mock_aws.resources(RUN_ID) == before
+    assert mock_aws.resources(RUN_ID) == before | logs_of(RUN_ID)
 
 
 @pytest.mark.slow
@@ -90,6 +91,24 @@ def test_data_in_s3_reaches_the_job_of_a_planned_workspace(attached_terraform, m
         assert "_SUCCESS" in keys(mock_aws, bucket["value"]), nodes.logs()
     seen = s3.get_object(Bucket=bucket["value"], Key=f"{RUN_ID}/checkpoints/seen.pt")
     assert seen["Body"].read() == b"one"
+
+
+@pytest.mark.slow
+def test_a_plan_warns_of_subnets_without_a_way_to_aws(attached_terraform, mock_aws, workspace):
+    """The default VPC has lost its internet gateway; then private subnets have their NAT gateway, and S3's endpoint."""
+
+    def warnings() -> str:
+        planned = attached_terraform.run("plan", "-no-color", "-input=false", cwd=workspace)
+        assert planned.returncode == NO_CHANGES, planned.stdout + planned.stderr
+        return planned.stdout.partition("Warning:")[2]
+
+    attached_terraform.run("init", cwd=workspace)
+    assert "No route to the internet from subnet-" in warnings()
+    values = json.loads((workspace / "terraform.tfvars.json").read_text())
+    given = mock_aws.answers(instance_type=values["instance_type"], zone_id=values["availability_zone_id"])
+    chosen = {name: given[name] for name in ("vpc_id", "subnet_ids")}
+    (workspace / "site.auto.tfvars.json").write_text(json.dumps(chosen))
+    assert warnings() == ""
 
 
 def test_the_plan_says_nothing_of_what_must_be_set(tmp_path):

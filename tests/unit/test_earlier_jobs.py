@@ -9,7 +9,15 @@ import pytest
 
 from planner.inputs import Workload
 from planner.models.step_time.data_sheet import StepTerms
-from planner.models.step_time.earlier_jobs import SHARING, History, KnownJob, Sharing, believed, known_job
+from planner.models.step_time.earlier_jobs import (
+    MACHINE_SHARES,
+    REACH,
+    History,
+    KnownJob,
+    believed,
+    known_job,
+    likeness,
+)
 from planner.models.step_time.unprobed_types import COLD_START, JOB_SD, TYPE_SD, TypedRows
 from tests.unit.small_world import job
 
@@ -35,9 +43,9 @@ def slow(factor: float, *, size: float = 1.0, release: float | None = None, on: 
     return known_job(workload(size), release, [on], typed)
 
 
-def compute(*jobs: KnownJob, on: str = HERE, sharing: Sharing = SHARING) -> tuple[float, float]:
+def compute(*jobs: KnownJob, on: str = HERE) -> tuple[float, float]:
     """Mean and standard deviation of the multiplier's logarithm."""
-    found = believed(workload(), History(jobs, sharing=sharing), [HERE, THERE]).on(on)
+    found = believed(workload(), History(jobs), [HERE, THERE]).on(on)
     return float(found.mean[COMPUTE]), float(np.sqrt(found.covariance[COMPUTE, COMPUTE]))
 
 
@@ -48,26 +56,27 @@ def test_nothing_is_the_cold_start() -> None:
 
 
 def test_a_job_that_is_known_without_doubt_says_its_share() -> None:
-    """By hand: the mean is cov(new, old) / var(old) of what was seen, the variance what is left."""
+    """By hand: the mean is cov(new, old) / var(old) of what was seen, the variance what is left, over all shares."""
     jobs, types = JOB_SD[COMPUTE] ** 2, TYPE_SD[COMPUTE] ** 2
-    total, shared = jobs + types, 0.9 * jobs + (0.9 + 0.1 * 0.9) * types
+    machine = np.array(MACHINE_SHARES)
+    total, shared = jobs + types, 0.9 * jobs + (machine + (1 - machine) * 0.9) * types
     mean, sd = compute(slow(1.2))
-    assert mean == pytest.approx(np.log(1.2) * shared / total, rel=0.01)
+    assert mean == pytest.approx(np.log(1.2) * np.mean(shared / total), rel=0.01)
     # Job and type are taken as independent from here on, so that what is left is a little more than it would be.
-    assert total - shared**2 / total < sd**2 < total
+    assert total - np.mean(shared**2) / total < sd**2 < total
 
 
 def test_an_unlike_job_speaks_of_its_machines_only() -> None:
     far = slow(1.2, size=2.0**20)
     assert compute(far)[0] == pytest.approx(
-        np.log(1.2) * 0.9 * TYPE_SD[0] ** 2 / (JOB_SD[0] ** 2 + TYPE_SD[0] ** 2), rel=0.01
+        np.log(1.2) * np.mean(MACHINE_SHARES) * TYPE_SD[0] ** 2 / (JOB_SD[0] ** 2 + TYPE_SD[0] ** 2), rel=0.01
     )
     assert compute(far, on=THERE) == pytest.approx((0.0, np.sqrt(COLD_START.covariance[0, 0])), abs=1e-6)
 
 
 def test_likeness_falls_with_every_doubling() -> None:
-    assert SHARING.likeness(workload(), workload()) == pytest.approx(0.9)
-    assert SHARING.likeness(workload(), workload(2.0)) == pytest.approx(0.9 * np.exp(-1 / SHARING.reach))
+    assert likeness(workload(), workload()) == pytest.approx(0.9)
+    assert likeness(workload(), workload(2.0)) == pytest.approx(0.9 * np.exp(-1 / REACH))
     assert compute(slow(1.2))[0] > compute(slow(1.2, size=1.5))[0] > compute(slow(1.2, size=3.0))[0]
 
 

@@ -13,7 +13,7 @@ from planner.inputs.job.parse import parse_job
 from planner.models.overheads import run_overheads
 from planner.plan.review.markdown import cost_markdown
 from planner.plan.variables import workspace_variables
-from planner.search.candidates import offers_by_market, root_volume_gib
+from planner.search.candidates import offers_by_market, root_volume_gib, volume_hourly_usd
 
 GIB = 2**30
 
@@ -87,6 +87,26 @@ def test_copied_data_is_in_the_price_of_volumes_and_in_the_time_to_start(job_tex
 
     assert volume(200 * GIB) == pytest.approx(2 * volume(0.0))
     workload = parse_job(job_text, file="scav.yaml").job.workload
-    assert run_overheads(workload, [], 250e9).startup_seconds == pytest.approx(300 + 1000)
+    assert run_overheads(workload, [], 250e9, 250).startup_seconds == pytest.approx(300 + 1000)
     without = run_overheads(workload, []).restart_seconds
-    assert run_overheads(workload, [], 250e9).restart_seconds == pytest.approx(without + 1000)
+    assert run_overheads(workload, [], 250e9, 250).restart_seconds == pytest.approx(without + 1000)
+
+
+def test_data_is_copied_no_faster_than_the_volume_takes_it(job_text: str) -> None:
+    workload = parse_job(job_text, file="scav.yaml").job.workload
+    without = run_overheads(workload, []).startup_seconds
+    as_it_comes = run_overheads(workload, [], 125 * 2**20 * 1000.0).startup_seconds - without
+    assert as_it_comes == pytest.approx(1000)
+    assert run_overheads(workload, [], 125 * 2**20 * 1000.0, 200).startup_seconds - without == pytest.approx(625)
+
+
+def test_a_faster_volume_is_paid_for() -> None:
+    """AWS, us-east-1: $0.08 for a GiB and $0.04 for a MiB/s beyond 125, in a month."""
+    as_it_comes = volume_hourly_usd(200, 125, 0.08)
+    assert as_it_comes == pytest.approx(200 * 0.08 / 730)
+    assert volume_hourly_usd(200, 500, 0.08) - as_it_comes == pytest.approx(375 * 0.04 / 730)
+    slow, fast = (
+        offers_by_market(CATALOG, ONE, ("near",), 0.0, 0.0, mibps)["spot"].volume_usd_per_node[0]
+        for mibps in (125, 250)
+    )
+    assert fast > slow

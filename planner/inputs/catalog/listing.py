@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from planner.errors import InputError, did_you_mean, one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -35,6 +37,15 @@ class Listing:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def checked_regions(catalog: Catalog, regions: Sequence[str]) -> list[str]:
+    """Each once, and only those that the catalogue knows."""
+    known = [region.name for region in catalog.regions]
+    for region in regions:
+        if region not in known:
+            raise InputError(f"the catalogue has no region {one_line(region, 80)!r}{did_you_mean(region, known)}")
+    return list(dict.fromkeys(regions))
 
 
 def list_machines(

@@ -39,6 +39,7 @@ SpotPolicy = Literal["never", "auto", "always"]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 _LONGEST_RUN_ID = 47  # with the prefix still a valid name of everything that Terraform creates
+GP3_MIBPS = 125  # what every gp3 volume gives; more is ordered, up to 750 with the IOPS that it comes with (AWS, 2026)
 _LONGEST_COMMAND = 3000  # it reaches the nodes in their user data, which EC2 limits to 16 KiB
 
 _COMMAND = (
@@ -134,7 +135,7 @@ class Network(WithLaterKeys):
 class Run(WithLaterKeys):
     """What the nodes execute; what is left out is AWS's own (its deep learning AMI and container)."""
 
-    later_keys: ClassVar[frozenset[str]] = frozenset({"source", "data"})
+    later_keys: ClassVar[frozenset[str]] = frozenset({"source", "data", "volume_mibps"})
 
     id: RunId = Field(default="1", description="a finished run stays finished; another id starts a new one")
     image: Image | None = Field(
@@ -150,6 +151,12 @@ class Run(WithLaterKeys):
     data: tuple[DataSource, ...] = Field(
         default=(), max_length=10, description="what the job reads, in folders of SCAV_DATA_DIR"
     )
+    volume_mibps: int | None = Field(
+        default=None,
+        ge=GP3_MIBPS,
+        le=750,
+        description="MiB/s of each node's gp3 volume, at a price; left out, the 125 that come with it",
+    )
     checkpoint_bucket: Bucket | None = Field(
         default=None, description="existing S3 bucket; left out, Terraform creates one"
     )
@@ -161,6 +168,10 @@ class Run(WithLaterKeys):
     def copied_bytes(self) -> float:
         """Of data that every node copies before it starts."""
         return copied_bytes(self.data)
+
+    @property
+    def volume_mibps_or_default(self) -> int:
+        return self.volume_mibps or GP3_MIBPS
 
     @property
     def data_values(self) -> list[dict[str, object]]:

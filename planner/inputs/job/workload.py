@@ -72,7 +72,7 @@ class Workload(WithLaterKeys):
 
     # Plans of jobs without them stay up to date.
     later_keys: ClassVar[frozenset[str]] = frozenset(
-        {"input", "origins", "transformer", "training", "lora_rank", "states", "strategies"}
+        {"input", "origins", "transformer", "training", "lora_rank", "states", "strategies", "memory_factor"}
     )
 
     transformer: TransformerShape | None = Field(
@@ -93,6 +93,11 @@ class Workload(WithLaterKeys):
     )
     strategies: StrategyOptions | None = Field(
         default=None, description="what the script of a transformer can do; default: ddp and fsdp, recomputation"
+    )
+    memory_factor: Annotated[float, Field(ge=0.1, le=10)] | None = Field(
+        default=None,
+        description="what a transformer's script holds of a GPU, over what the formulas say: `scav memory --trace` "
+        "prints it; default: as measured, else as published trainings do",
     )
     dataset_samples: Count = Field(description="samples in one epoch")
     flops_per_sample: Flop = Field(
@@ -154,7 +159,7 @@ class Workload(WithLaterKeys):
     def _of_transformers_alone(self) -> Self:
         shape = self.transformer
         if shape is None:
-            for key in ("training", "lora_rank", "states", "strategies"):
+            for key in ("training", "lora_rank", "states", "strategies", "memory_factor"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"{key} needs workload.transformer, the shape of the model")
             amounts: tuple[TrainingAmount, ...] = (self.target, *self.convergence.runs)

@@ -65,7 +65,8 @@ class ShardedMemoryModel:
         self.too_large_ = tuple(
             self._known(row, row.out_of_memory_at) for row in measurements if row.out_of_memory_at is not None
         )
-        self.calibration_ = SHIPPED.measured(self._log_ratios(measurements))
+        traced = [] if self.workload.memory_factor is None else [log(self.workload.memory_factor)]
+        self.calibration_ = SHIPPED.measured([*traced, *self._log_ratios(measurements)])
         short = [free_bytes(mark.memory_gib) / (FRAGMENTED * mark.formula_bytes) for mark in self.too_large_]
         allocated = max([self.calibration_.allocated, *short])
         self.calibration_ = self.calibration_._replace(allocated=allocated)

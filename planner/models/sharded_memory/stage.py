@@ -39,9 +39,10 @@ from planner.models.sharded_memory.rows import StrategyRows
 from planner.models.sharded_memory.strategy import Strategy
 
 # Bytes per logit when the loss is computed. eager: 2 in half precision; in fp32 a copy, log-softmax and its gradient in
-# turn, two at once, and 2 for the gradient. half: nothing in fp32, four of 2. hf: accelerate makes the output fp32,
-# Hugging Face shifts it into a copy, and both stay. fused: logits and gradient in half precision, log-softmax only per
-# row. chunked: 2, and what eager has beside in an eighth of the rows (torchtune's chunks).
+# turn, two at once, and 2 for the gradient. half: Lightning's Fabric hands logits over in fp32 and keeps no others; 4
+# for log-softmax. hf: accelerate makes the output fp32, Hugging Face shifts it into a copy, and both stay. fused:
+# logits and gradient in half precision, log-softmax only per row. chunked: 2, and what eager has beside in an eighth of
+# the rows (torchtune's chunks).
 LOGIT_BYTES = {"eager": 12.0, "half": 8.0, "hf": 24.0, "fused": 4.0, "chunked": 2.0 + 10.0 / 8}
 PARALLEL_LOGIT_BYTES = 10.0  # of master trainers, in parallel over the vocabulary: no second copy in half precision
 NF4_BYTES, DOUBLE_QUANTIZED_BYTES = 0.5625, 0.516

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from planner.inputs import Gpu, Sharding, TransformerShape
-from planner.models.sharded_memory.calibration import fit_probability
+from planner.models.sharded_memory.calibration import SHIPPED, Calibration, fit_probability
 from planner.models.sharded_memory.peak import peak_memory
 from planner.models.sharded_memory.strategy import Strategy
 
@@ -29,11 +29,13 @@ def ways_to_fit(
     larger: Sequence[Gpu],
     confidence: float,
     varying: bool,
+    calibration: Calibration = SHIPPED,
 ) -> list[Way]:
     """The least change of each kind that is enough: sharding, recomputation, micro-batch, both at once, LoRA, GPU."""
 
     def chance(changed: Strategy, memory_gib: float = gpu.memory_gib) -> float:
-        return fit_probability(peak_memory(shape, changed).parts.total, memory_gib, varying=varying)
+        total = peak_memory(shape, changed).parts.total
+        return fit_probability(total, memory_gib, varying=varying, calibration=calibration)
 
     found: dict[str, Way] = {}
     for kind, words, changed in _changes(strategy):

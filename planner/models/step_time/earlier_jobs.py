@@ -5,9 +5,13 @@ Of two jobs, what is common to a job is taken as correlated by how alike they ar
 correlated at least by what the machine itself does: a slow network is slow for everybody. With that the new job's
 multipliers are jointly normal with theirs, and follow from them.
 
-    likeness         = MOST_ALIKE exp(-distance / reach)
+    likeness         = MOST_ALIKE exp(-distance / REACH)
     cov(job effect)  = JOB_SD^2 likeness
     cov(type effect) = TYPE_SD^2 (machine + (1 - machine) likeness), on the same type; 0 between types
+
+Jobs of one team on one cluster share much of what their machines do, those of strangers little, and a handful of jobs
+does not tell which they are. So the answer is the mean over shares from nothing to nearly all, and how far these lie
+apart is doubt, too.
 
 What an earlier job says of work is the less sure, the more releases of PyTorch lie between.
 """
@@ -16,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -41,26 +44,17 @@ RELEASE_SD = 0.12
 SOFTWARE = np.array([term in ("compute", "launch") for term in TERMS], dtype=float)  # what it moves
 
 
-class Sharing(NamedTuple):
-    """How much two jobs have in common; `benchmarks/reuse.py` chooses the values."""
-
-    machine: float  # of what differs by type: the share that is the machine's, whatever runs on it
-    reach: float  # doublings, over which likeness falls by e
-
-    def likeness(self, one: Workload, other: Workload) -> float:
-        """Of two jobs' multipliers: it falls with every doubling between their sizes."""
-        sizes = [
-            np.log2([each.flops_per_sample, each.parameters, each.activation_bytes_per_sample]) for each in (one, other)
-        ]
-        return MOST_ALIKE * float(np.exp(-np.sqrt(np.mean((sizes[0] - sizes[1]) ** 2)) / self.reach))
-
-    def on_one_type(self, alike: Floats) -> Floats:
-        """The same of what differs by type, where both measured it."""
-        return self.machine + (1 - self.machine) * alike
-
-
-SHARING = Sharing(machine=0.9, reach=0.5)
+MACHINE_SHARES = (0.0, 0.3, 0.6, 0.9)  # of what differs by type: what is the machine's, whatever runs on it
 MOST_ALIKE = 0.9  # assumed: two jobs of the same size still have scripts of their own
+REACH = 0.5  # doublings, over which likeness falls by e: other jobs of about the same size need not be alike at all
+
+
+def likeness(one: Workload, other: Workload) -> float:
+    """Of two jobs' multipliers: it falls with every doubling between their sizes."""
+    sizes = [
+        np.log2([each.flops_per_sample, each.parameters, each.activation_bytes_per_sample]) for each in (one, other)
+    ]
+    return MOST_ALIKE * float(np.exp(-np.sqrt(np.mean((sizes[0] - sizes[1]) ** 2)) / REACH))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +75,6 @@ class History:
     jobs: tuple[KnownJob, ...] = ()
     shapes: Mapping[str, Sequence[Posterior]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    sharing: Sharing = SHARING
 
     @property
     def newest(self) -> float | None:
@@ -105,20 +98,37 @@ def known_job(workload: Workload, release: float | None, names: Sequence[str], r
 
 def believed(workload: Workload, history: History, names: Sequence[str]) -> Believed:
     """What other jobs say of a new one on these types."""
-    jobs, sharing = history.jobs, history.sharing
-    if not jobs:
+    if not history.jobs:
         return Believed()
+    each = [_sharing(machine, workload, history, names) for machine in MACHINE_SHARES]
+    return Believed(
+        job=_mean([one.job for one in each]),
+        types={name: _mean([one.types[name] for one in each]) for name in names},
+    )
+
+
+def _mean(found: Sequence[Multipliers]) -> Multipliers:
+    """Of answers that are as probable."""
+    means, variances = (
+        np.array(column) for column in zip(*[(one.mean, np.diag(one.covariance)) for one in found], strict=True)
+    )
+    return Multipliers(means.mean(axis=0), np.diag(variances.mean(axis=0) + means.var(axis=0)))
+
+
+def _sharing(machine: float, workload: Workload, history: History, names: Sequence[str]) -> Believed:
+    """`machine`: the share that is the machine's."""
+    jobs = history.jobs
     at = [(number, name) for number, job in enumerate(jobs) for name in job.names]
     owner = np.array([number for number, _ in at])
     loads = [job.workload for job in jobs]
-    alike = np.array([[sharing.likeness(one, other) for other in loads] for one in loads])
+    alike = np.array([[likeness(one, other) for other in loads] for one in loads])
     np.fill_diagonal(alike, 1.0)
-    to_new = np.array([sharing.likeness(workload, other) for other in loads])[owner]
+    to_new = np.array([likeness(workload, other) for other in loads])[owner]
     between, on_type = alike[np.ix_(owner, owner)], [[one == other for _, other in at] for _, one in at]
     drift = np.array([_drift(job.release, history.newest) for job in jobs])[owner]
     prior = (
         np.kron(between, np.diag(JOB_SD**2))
-        + np.kron(on_type * sharing.on_one_type(between), np.diag(TYPE_SD**2))
+        + np.kron(on_type * _on_one_type(machine, between), np.diag(TYPE_SD**2))
         + np.kron((owner[:, None] == owner) * drift, np.diag(SOFTWARE))
     )
     told, pull = _block_diagonal([job.told for job in jobs]), np.concatenate([job.pull for job in jobs])
@@ -130,11 +140,16 @@ def believed(workload: Workload, history: History, names: Sequence[str]) -> Beli
         variance = sd**2 - np.diag(cross @ told @ shrunk @ cross.T)
         return Multipliers(cross @ shrunk.T @ pull, np.diag(np.maximum(variance, 0.0)))
 
-    shared = sharing.on_one_type(to_new)
+    shared = _on_one_type(machine, to_new)
     return Believed(
         job=given(to_new, JOB_SD),
         types={name: given(np.where([other == name for _, other in at], shared, 0.0), TYPE_SD) for name in names},
     )
+
+
+def _on_one_type(machine: float, alike: Floats) -> Floats:
+    """Likeness of what differs by type, where both measured it."""
+    return machine + (1 - machine) * alike
 
 
 def _drift(release: float | None, now: float | None) -> float:

@@ -1,4 +1,4 @@
-"""Runs probes: processes on this machine, containers on it, or a cluster that is rented, watched and destroyed."""
+"""Runs probes: processes here, containers here, a Ray cluster, or one that is rented, watched and destroyed."""
 
 from planner.outside.runners.aws.cluster import ClusterRunner, Identity
 from planner.outside.runners.aws.report import NoCapacity
@@ -10,8 +10,11 @@ from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import LocalRunner, Script
 from planner.outside.runners.machine_lock import only_probe_here
 from planner.outside.runners.noise_state import NoiseState, noise_state
+from planner.outside.runners.ray_runner import RayRunner
 from planner.outside.runners.shared_with_probes import hold_batch
 from planner.outside.runners.stretch import SeenStretch, StretchRunner
+from planner.outside.runners.tracing import trace_script
+from planner.outside.runners.warm_start import WarmProcesses
 
 __all__ = [
     "PROBES_FOLDER",
@@ -22,9 +25,11 @@ __all__ = [
     "LocalRunner",
     "NoCapacity",
     "NoiseState",
+    "RayRunner",
     "Script",
     "SeenStretch",
     "StretchRunner",
+    "WarmProcesses",
     "hold_batch",
     "inspect_script",
     "leftovers",
@@ -32,4 +37,5 @@ __all__ = [
     "noise_state",
     "only_probe_here",
     "probing",
+    "trace_script",
 ]

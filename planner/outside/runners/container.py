@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.inputs import Measurement
+from planner.inputs import Measurement, Ran
 from planner.outside import assets
 from planner.outside.runners.container_engine import ContainerCluster, Engine, Image, find_engine
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.local import Script, measurement_of, probe_environment
+from planner.outside.runners.local import Script, measurement_of, probe_environment, torchrun_of_node
 from planner.outside.runners.noise_state import NoiseState
+from planner.outside.what_ran import ran_here
 from planner.probing import Probe
 
 _SCRIPT_FOLDER = "/workspace"
@@ -71,9 +72,9 @@ class ContainerRunner:
             noise_state=noise_state,
         )
 
-    @property
-    def image_digest(self) -> str:
-        return self.image.digest
+    def ran(self) -> Ran:
+        in_python = not self.script.writes_steps
+        return ran_here(self.script.folder, self.script.command, in_python=in_python, image=self.image.digest)
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         with tempfile.TemporaryDirectory(prefix="scav-probe-") as folder, self.engine.cluster() as cluster:
@@ -83,12 +84,12 @@ class ContainerRunner:
             with self.interrupts.heard():
                 code, failed = _wait(cluster, probe.nodes, self.timeout_seconds)
             output, log = Path(folder) / "probe.json", Path(folder) / "log.txt"
-            _collect(cluster, _failed_last(probe.nodes, failed), output, log)
+            _collect(cluster, failed_last(probe.nodes, failed), output, log)
             if self.noise_state is not None and not self.noise_state.file.exists():
                 # From the first node, whose first process wrote it: every later probe gets it read-only.
                 self.engine.try_call("cp", f"{cluster.container(0)}:{self._state_inside}", str(self.noise_state.file))
             measurement = measurement_of(probe, output, code, log, self.timeout_seconds)
-            return measurement.model_copy(update={"image_digest": self.image_digest})
+            return measurement.model_copy(update={"image_digest": self.image.digest})
 
     def run_arguments(self, probe: Probe, reference_batch: int, *, measure_noise: bool) -> list[str]:
         """The same for every node."""
@@ -130,11 +131,7 @@ class ContainerRunner:
         arguments = self.script.arguments(probe, reference_batch)
         if self.script.writes_steps:
             return ["python3", "-m", "probes.follow", *arguments]
-        return [
-            *("python3", "-m", "torch.distributed.run", f"--nnodes={probe.nodes}", f"--node-rank={node}"),
-            *("--master-addr=node-0", f"--master-port={_PORT}", f"--nproc-per-node={probe.gpus_per_node}"),
-            *("-m", "--", "probes.run", *arguments),
-        ]
+        return [*torchrun_of_node("python3", probe, node, "node-0", _PORT), *arguments]
 
 
 def _user_arguments(engine: str, user: int, group: int) -> list[str]:
@@ -191,7 +188,7 @@ def _exit_code(process: subprocess.Popen[str]) -> int:
     return int(said) if said.isdigit() else 1
 
 
-def _failed_last(nodes: int, failed: int | None) -> list[int]:
+def failed_last(nodes: int, failed: int | None) -> list[int]:
     """The order in which logs are read: the first node that failed has the last word, not those it took along."""
     return sorted(range(nodes), key=lambda node: (node == failed, node))
 

@@ -17,15 +17,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from planner.errors import InputError, OutOfMemory, ScavError, ScriptFailed, one_line
-from planner.inputs import Measurement, filled_command, holds_strategy, placeholder_fault, strategy_text
+from planner.inputs import Measurement, Ran, filled_command, holds_strategy, placeholder_fault, strategy_text
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.machine_lock import MARK, kill_marked
 from planner.outside.runners.noise_state import NoiseState
-from planner.outside.runners.shared_with_probes import Settings, Strategy, hold_batch, last_lines
+from planner.outside.runners.shared_with_probes import (
+    MARK,
+    Settings,
+    Strategy,
+    hold_batch,
+    kill_marked,
+    last_lines,
+)
+from planner.outside.what_ran import ran_here
 from planner.probing import Probe
 
 _GRACE_SECONDS = 15.0
@@ -95,9 +102,8 @@ class LocalRunner:
     window_steps: int = 20
     noise_state: NoiseState | None = None  # without one, every probe measures the noise at parameters of its own
 
-    @property
-    def image_digest(self) -> None:
-        """Of no image."""
+    def ran(self) -> Ran:
+        return ran_here(self.script.folder, self.script.command, in_python=not self.script.writes_steps)
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         if not self.script.writes_steps:
@@ -145,6 +151,15 @@ def torchrun(workers: int) -> list[str]:
     """After `--`, or torchrun would take a script's --log for an abbreviation of its own --log-dir."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return [*launcher, f"--nproc-per-node={workers}", "-m", "--", "probes.run"]
+
+
+def torchrun_of_node(python: str, probe: Probe, node: int, address: str, port: int) -> list[str]:
+    """One of several nodes, that meet at the first one's address."""
+    return [
+        *(python, "-m", "torch.distributed.run", f"--nnodes={probe.nodes}", f"--node-rank={node}"),
+        *(f"--master-addr={address}", f"--master-port={port}", f"--nproc-per-node={probe.gpus_per_node}"),
+        *("-m", "--", "probes.run"),
+    ]
 
 
 def refuse_without_torch() -> None:
@@ -213,12 +228,10 @@ def run_to_its_end(
     timeout_seconds: float,
     interrupts: Interrupts,
     mark: str,
-    is_enough: Callable[[], bool] = lambda: False,
-    grace_seconds: float = _GRACE_SECONDS,
 ) -> int | None:
-    """The exit code, or None when time ran out, or it was enough. Whatever happens, no process is left behind.
+    """The exit code, or None when time ran out. Whatever happens, no process is left behind.
 
-    All that is started bears the mark, by which it is found again. What is asked to end has the grace to save.
+    All that is started bears the mark, by which it is found again.
     """
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -226,13 +239,38 @@ def run_to_its_end(
             stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
         )  # fmt: skip
         try:
-            with interrupts.heard():
-                return _wait(process, timeout_seconds, is_enough)
+            return watched(process, timeout_seconds, interrupts)
         finally:
-            _end(process, mark, grace_seconds)
+            kill_marked(mark)  # torchrun's workers have groups of their own
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_seconds: float, is_enough: Callable[[], bool]) -> int | None:
+class Started(Protocol):
+    """What leads a process group."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def watched(
+    process: Started,
+    timeout_seconds: float,
+    interrupts: Interrupts,
+    *,
+    is_enough: Callable[[], bool] = lambda: False,
+    grace_seconds: float = _GRACE_SECONDS,
+) -> int | None:
+    """The exit code, or None when time ran out, or it was enough. Then its group is gone, after a grace to save in."""
+    try:
+        with interrupts.heard():
+            return _wait(process, timeout_seconds, is_enough)
+    finally:
+        _end(process, grace_seconds)
+
+
+def _wait(process: Started, timeout_seconds: float, is_enough: Callable[[], bool]) -> int | None:
     deadline = time.monotonic() + timeout_seconds
     while (left := deadline - time.monotonic()) > 0 and not is_enough():
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -240,17 +278,16 @@ def _wait(process: subprocess.Popen[bytes], timeout_seconds: float, is_enough: C
     return process.poll()
 
 
-def _end(process: subprocess.Popen[bytes], mark: str, grace_seconds: float) -> None:
+def _end(process: Started, grace_seconds: float) -> None:
     if process.poll() is None:
         _signal_group(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_seconds)
     _signal_group(process, signal.SIGKILL)  # workers that outlived their launcher
-    kill_marked(mark)
     process.wait()
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal_group(process: Started, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

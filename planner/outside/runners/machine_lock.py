@@ -13,21 +13,17 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, ScavError, one_line
+from planner.outside.runners.shared_with_probes import kill_marked
 
-MARK = "SCAV_PROBE_MARK"  # in the environment of all that a run starts
 LOCK_FOLDER = "SCAV_LOCK_FOLDER"
 _LOCK_FILE = "scav-probe.lock"
 _MOST_BYTES = 4096
-_PATIENCE_SECONDS = 15.0
-_POLL_SECONDS = 0.02
 
 
 @contextlib.contextmanager
@@ -100,23 +96,3 @@ def _said(lock: int) -> dict[str, Any]:
 def _say(lock: int, holder: dict[str, Any]) -> None:
     os.ftruncate(lock, 0)
     os.pwrite(lock, json.dumps(holder).encode(), 0)
-
-
-def kill_marked(mark: str) -> None:
-    """torchrun gives each worker a group of its own, which outlives a torchrun, and a scav, that had to be killed."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while (marked := _marked(mark)) and time.monotonic() < deadline:
-        for number in marked:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(number, signal.SIGKILL)
-        time.sleep(_POLL_SECONDS)
-
-
-def _marked(mark: str) -> list[int]:
-    """Processes that were started with this mark in their environment, by whomever; Linux only."""
-    found, wanted = [], f"{MARK}={mark}".encode()
-    for path in Path("/proc").glob("[0-9]*/environ") if mark else ():
-        with contextlib.suppress(OSError):  # of somebody else, or gone
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found

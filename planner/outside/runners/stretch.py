@@ -10,21 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from planner.errors import ScavError, ScriptFailed, one_line
+from planner.errors import OutOfMemory, ScavError, ScriptFailed, one_line
 from planner.inputs import Measurement
-from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
 from planner.outside.runners.local import (
     Script,
     probe_environment,
-    refuse_without_torch,
-    run_to_its_end,
     tail_of,
-    torchrun,
+    watched,
 )
+from planner.outside.runners.warm_start import Forked, WarmProcesses, probes_path
 from planner.probing import Probe, Stretch
 
 _GRACE_SECONDS = 120.0  # to finish a step and save
+_OUT_OF_MEMORY = "out_of_memory"
 _CHECKPOINTS, _OUTPUT, _PROGRESS, _LOG = "checkpoints", "refused.json", "progress.json", "log.txt"
 
 
@@ -42,7 +41,7 @@ class StretchRunner:
     script: Script
     folder: Path
     interrupts: Interrupts
-    mark: str
+    warm: WarmProcesses
     run_key: str | None
     windows: int
     window_steps: int
@@ -67,29 +66,23 @@ class StretchRunner:
 
         Whatever ends it, what it trained is written down before anything is raised.
         """
-        refuse_without_torch()
         (self.folder / _CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         for name in (_OUTPUT, _PROGRESS):
             (self.folder / name).unlink(missing_ok=True)
+        with self.interrupts.heard():
+            self.warm.wait_until_ready()
         self._progress.write_text(json.dumps(_shape(probe, time.time())), encoding="utf-8")
         code: int | None = None
         try:
-            code = run_to_its_end(
-                [*torchrun(probe.gpus_per_node), *self.script.arguments(probe, self.reference_batch)],
-                folder=self.script.folder,
-                environment=self._environment(probe, purpose),
-                log=self.folder / _LOG,
-                timeout_seconds=longest_seconds,
-                interrupts=self.interrupts,
-                mark=self.mark,
+            code = watched(
+                self._started(probe, purpose),
+                longest_seconds,
+                self.interrupts,
                 is_enough=lambda: (seen := self._seen(probe, ended=False)) is not None and is_enough(seen),
                 grace_seconds=_GRACE_SECONDS,
             )
         finally:
-            was_stopped = bool(self._content().get("stopped"))
-            seen = self._seen(probe, ended=code == 0 and not was_stopped)
-            if seen is not None and code and not was_stopped:  # it failed, and saved nothing
-                seen = seen._replace(stretch=seen.stretch.model_copy(update={"to_state": None}))
+            seen = self._written(probe, code)
             if seen is not None:
                 write(seen)
             self._progress.unlink(missing_ok=True)
@@ -97,12 +90,34 @@ class StretchRunner:
         assert seen is not None  # noqa: S101 - refused otherwise
         return seen
 
+    def _started(self, probe: Probe, purpose: str) -> Forked:
+        return self.warm.start(
+            probe.gpus_per_node,
+            self.script.arguments(probe, self.reference_batch),
+            folder=self.script.folder,
+            environment=self._environment(probe, purpose),
+            log=self.folder / _LOG,
+        )
+
+    def _written(self, probe: Probe, code: int | None) -> SeenStretch | None:
+        """When it is over. One that failed saved nothing; one that was refused has said why."""
+        was_stopped, refused = bool(self._content().get("stopped")), self._refused()
+        seen = self._seen(probe, ended=code == 0 and not was_stopped and not refused)
+        if seen is None or not (refused or (code and not was_stopped)):
+            return seen
+        known = {"to_state": None, "fits": refused.get("outcome") != _OUT_OF_MEMORY}
+        return seen._replace(stretch=seen.stretch.model_copy(update=known))
+
+    def _refused(self) -> dict[str, Any]:
+        file = self.folder / _OUTPUT
+        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+
     def _refuse(self, probe: Probe, seen: SeenStretch | None, purpose: str, code: int | None) -> None:
         where = f"stretch of {probe.gpus_per_node} workers at local batch {probe.gpu_batch}"
-        refused = self.folder / _OUTPUT
-        if refused.exists():
-            reason = str(json.loads(refused.read_text(encoding="utf-8"))["reason"])
-            raise ScavError(f"{where}: {one_line(reason)}")
+        if refused := self._refused():
+            if refused["outcome"] == _OUT_OF_MEMORY:
+                raise OutOfMemory(f"{where}: does not fit the memory", gpu_batch=probe.gpu_batch)
+            raise ScavError(f"{where}: {one_line(str(refused['reason']))}")
         if seen is None or seen.stretch.to_state is None:
             how = "was not finished in time" if code is None else f"failed with exit code {code}"
             raise ScriptFailed(f"{where}: the script {how}", said=tail_of(self.folder / _LOG))
@@ -126,8 +141,7 @@ class StretchRunner:
             self.script,
             stretch=purpose,
         )
-        path = os.pathsep.join([str(assets.probes_parent()), os.environ.get("PYTHONPATH", "")])
-        return {**os.environ, **own, "PYTHONPATH": path}
+        return {**os.environ, **own, "PYTHONPATH": probes_path()}
 
     @property
     def _progress(self) -> Path:
@@ -145,6 +159,7 @@ class StretchRunner:
         if not content.get("begun"):
             return None
         now = self._progress.stat().st_mtime if probe is None else time.time()
+        stopped = content.get("stopped")
         workers, batch = int(content["workers"]), int(content["gpu_batch"])
         looks = tuple(_measurement(look, content) for look in content.get("looks", ()))
         stretch = Stretch(
@@ -152,6 +167,7 @@ class StretchRunner:
             gpu_batch=batch,
             seconds=max(now - float(content["begun"]), 0.0),
             startup_seconds=content.get("startup_seconds"),
+            stopping_seconds=None if stopped is None else max(now - float(stopped), 0.0),
             steps=content.get("steps", 0),
             samples=content.get("samples", 0),
             step_seconds=looks[-1].step_seconds if looks else None,

@@ -86,6 +86,36 @@ def _auto_scaling_group(wanted: Values, client: Client) -> str | None:
     return wanted["name"] if answer["AutoScalingGroups"] else None
 
 
+def _alarm(wanted: Values, client: Client) -> str | None:
+    answer = client("cloudwatch").describe_alarms(AlarmNames=[wanted["alarm_name"]])
+    return wanted["alarm_name"] if answer["MetricAlarms"] else None
+
+
+def _event_rule(wanted: Values, client: Client) -> str | None:
+    events = client("events")
+    try:
+        events.describe_rule(Name=wanted["name"])
+    except events.exceptions.ResourceNotFoundException:
+        return None
+    return str(wanted["name"])
+
+
+def _event_target(wanted: Values, client: Client) -> str | None:
+    events = client("events")
+    try:
+        targets = events.list_targets_by_rule(Rule=wanted["rule"])["Targets"]
+    except events.exceptions.ResourceNotFoundException:
+        return None
+    known = wanted["target_id"] in [target["Id"] for target in targets]
+    return f"{wanted['rule']}/{wanted['target_id']}" if known else None
+
+
+def _state_machine(wanted: Values, client: Client) -> str | None:
+    pages = client("stepfunctions").get_paginator("list_state_machines").paginate()
+    machines = [machine for page in pages for machine in page["stateMachines"]]
+    return _only([machine for machine in machines if machine["name"] == wanted["name"]], "stateMachineArn")
+
+
 def _budget(wanted: Values, client: Client) -> str | None:
     budgets, account = client("budgets"), client("sts").get_caller_identity()["Account"]
     try:
@@ -150,17 +180,6 @@ def _security_group(wanted: Values, client: Client) -> str | None:
     return _only(client("ec2").describe_security_groups(Filters=named)["SecurityGroups"], "GroupId")
 
 
-def _vpc_endpoint(wanted: Values, client: Client) -> str | None:
-    """An endpoint has no name; that of another run or team in the same VPC is not ours."""
-    filters = {
-        "vpc-id": wanted["vpc_id"],
-        "service-name": wanted["service_name"],
-        "tag:scav-run": (wanted.get("tags") or {}).get("scav-run", ""),
-    }
-    asked = [{"Name": name, "Values": [value]} for name, value in filters.items()]
-    return _only(client("ec2").describe_vpc_endpoints(Filters=asked)["VpcEndpoints"], "VpcEndpointId")
-
-
 def _rule(*, egress: bool) -> Callable[[Values, Client], str | None]:
     def find(wanted: Values, client: Client) -> str | None:
         if not wanted.get("security_group_id"):  # known when the group is in the state
@@ -191,7 +210,10 @@ def _only(items: list[dict[str, Any]], key: str) -> str | None:
 FINDERS: dict[str, Callable[[Values, Client], str | None]] = {
     "aws_autoscaling_group": _auto_scaling_group,
     "aws_budgets_budget": _budget,
+    "aws_cloudwatch_event_rule": _event_rule,
+    "aws_cloudwatch_event_target": _event_target,
     "aws_cloudwatch_log_group": _log_group,
+    "aws_cloudwatch_metric_alarm": _alarm,
     "aws_iam_instance_profile": _instance_profile,
     "aws_iam_role": _role,
     "aws_launch_template": _launch_template,
@@ -199,7 +221,7 @@ FINDERS: dict[str, Callable[[Values, Client], str | None]] = {
     "aws_s3_bucket": _bucket,
     "aws_scheduler_schedule": _schedule,
     "aws_security_group": _security_group,
-    "aws_vpc_endpoint": _vpc_endpoint,
+    "aws_sfn_state_machine": _state_machine,
     "aws_vpc_security_group_egress_rule": _rule(egress=True),
     "aws_vpc_security_group_ingress_rule": _rule(egress=False),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from planner.errors import one_line
 from planner.inputs import EarlierJob, Workload, newest_release
-from planner.models import SHARING
+from planner.models import likeness
 from planner.plan.review.lines import table
 
 _HEADING = ("job", "measurements", "likeness", "releases ago", "instance types")
@@ -37,7 +37,7 @@ def _row(workload: Workload, job: EarlierJob, newest: float | None) -> tuple[str
 
 
 def _likeness(workload: Workload, job: EarlierJob) -> float | None:
-    return None if job.workload is None else SHARING.likeness(workload, job.workload)
+    return None if job.workload is None else likeness(workload, job.workload)
 
 
 def _types(job: EarlierJob) -> str:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from planner.inputs import GP3_MIBPS
 from planner.plan.check.comparison import ABSENT, Json
 from planner.plan.schema import Plan
 
@@ -150,7 +151,7 @@ def _template_facts(expected: Json, resources: Resources) -> Iterator[Fact]:
         name, after = change.get("index"), change["change"]["after"]
         yield f"type of template {name}", name, after.get("instance_type", UNKNOWN)
         volumes = [
-            f"gp3 {expected['root_volume_gib']} GiB",
+            f"gp3 {expected['root_volume_gib']} GiB{_pace(expected.get('root_volume_mibps'))}",
             *(f"gp3 of {snapshot}" for snapshot in _snapshots(expected)),
         ]
         yield f"volumes of {name}", volumes, list(_volumes(after))
@@ -221,7 +222,13 @@ def _volumes(template: Json) -> Iterator[str]:
         if disk.get("snapshot_id"):
             yield f"{disk.get('volume_type', UNKNOWN)} of {disk['snapshot_id']}"
             continue
-        yield f"{disk.get('volume_type', UNKNOWN)} {disk.get('volume_size', UNKNOWN)} GiB"
+        size = f"{disk.get('volume_type', UNKNOWN)} {disk.get('volume_size', UNKNOWN)} GiB"
+        yield f"{size}{_pace(disk.get('throughput'))}"
+
+
+def _pace(mibps: object) -> str:
+    """Nothing for what every such volume gives."""
+    return f" at {mibps} MiB/s" if mibps not in (None, 0, GP3_MIBPS) else ""
 
 
 def _state_resources(state: Json) -> Iterator[Json]:

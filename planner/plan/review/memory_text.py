@@ -37,7 +37,8 @@ def memory_text(row: MemoryReport) -> str:
         if size := getattr(row.peak.parts, name):
             cells.append((f"  {words}", f"{size / GIB:.1f}", f"{100 * size / row.allocated.p50:.0f} %"))
     beyond = row.allocated.p50 - total
-    cells.append(("  beyond the formulas", f"{beyond / GIB:.1f}", f"{100 * beyond / row.allocated.p50:.0f} %"))
+    words = "beyond the formulas" if row.traced is None else "the trace beside them"
+    cells.append((f"  {words}", f"{beyond / GIB:.1f}", f"{100 * beyond / row.allocated.p50:.0f} %"))
     low, middle, high = (size / GIB for size in row.allocated)
     cells.append(("allocated", f"{middle:.1f}", ""))
     cells.append(("CUDA context", f"{CONTEXT_GIB:.1f}", ""))
@@ -47,10 +48,21 @@ def memory_text(row: MemoryReport) -> str:
         said += f"; PyTorch reserves about {reserved / GIB:.1f}"
     asked = f"asked for {format_probability(row.confidence)}"
     verdict = f"{'Fits' if row.fits else 'Does not fit'}: probability {format_probability(row.probability)}, {asked}."
-    lines = [*head, "", *table(cells, "<>>"), said, "", verdict, f"Most of it: {_limit(row)}."]
+    lines = [*head, "", *table(cells, "<>>"), said, *_traced_lines(row), "", verdict, f"Most of it: {_limit(row)}."]
     if not row.fits:
         lines += _ways_lines(row)
     return "\n".join(lines) + "\n"
+
+
+def _traced_lines(row: MemoryReport) -> list[str]:
+    if row.traced is None:
+        return []
+    factor = f"{row.traced_over_formula:.2f}"
+    trained = format_count(row.traced.trained_parameters)
+    return _wrapped(
+        f"Traced: the script trains {trained} parameters and is fullest in the {row.traced.moment}, {factor} of what "
+        f"the formulas say. Plans know it with `memory_factor: {factor}` under workload."
+    )
 
 
 def memory_table(rows: Sequence[MemoryReport]) -> str:

@@ -15,9 +15,9 @@ import numpy as np
 
 from planner.columns import Quantiles
 from planner.errors import NoFeasiblePlan
-from planner.inputs import Catalog, CountRange, InstanceType, Job
+from planner.inputs import GP3_MIBPS, Catalog, CountRange, InstanceType, Job
 from planner.models import Configurations
-from planner.search.candidates import HOURS_PER_MONTH, every_split, root_volume_gib
+from planner.search.candidates import every_split, root_volume_gib, volume_hourly_usd
 from planner.search.deepvm.inputs import Cluster, CpuType, GpuType, Limits, Quota
 from planner.search.deepvm.policies import recommend
 from planner.search.deepvm.published import CPU_TYPES
@@ -177,10 +177,10 @@ class DeepVm:
         )
 
     def _volume_hourly_usd(self, region: str) -> float:
-        """Of one node; memory nodes have the same volume as the others."""
+        """Of one memory node: as large as the others', and as fast as it comes."""
         month = next(row.volume_usd_per_gib_month for row in self.catalog.regions if row.name == region)
         gib = root_volume_gib(self.job.workload.checkpoint_bytes_or_default, self.job.run.copied_bytes)
-        return gib * month / HOURS_PER_MONTH
+        return volume_hourly_usd(gib, GP3_MIBPS, month)
 
     def _refusal(self, refusals: Sequence[tuple[str, NoFeasiblePlan]]) -> NoFeasiblePlan:
         region, error = refusals[0]

@@ -160,7 +160,7 @@ def deadline():
     """End the run max_runtime_seconds after all its nodes were there first, whatever the job does."""
     contact, started, next_word = False, None, 0.0
     while True:
-        if time.time() >= next_word:  # silence on all nodes is taken for their death (deadline.tf)
+        if time.time() >= next_word:  # silence on all nodes is taken for their death (silence.tf)
             next_word = time.time() + WORD_SECONDS
             log("this node is up")
         try:

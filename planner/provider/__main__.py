@@ -1,0 +1,27 @@
+"""`python -m planner.provider`: what the installed launcher starts, once it has looked at the code."""
+
+from __future__ import annotations
+
+import sys
+
+from planner.errors import ScavError
+
+
+def run() -> int:
+    """A problem before the handshake is the one line on stdout, which Terraform then shows."""
+    try:
+        from planner.provider.server import serve
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        print(f"scav: the package {missing} is missing: pip install 'scav-planner[provider]'")
+        return 1
+    try:
+        serve()
+    except ScavError as error:
+        print(f"scav: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())
