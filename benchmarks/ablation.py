@@ -25,18 +25,18 @@ from unittest.mock import patch
 import calibrate
 import numpy as np
 import step_time
+import step_time_data
 from step_time_data import SPLITS, Group, folds, load_groups
 
 from planner.columns import Floats
 from planner.models.step_time import correction, forest, formula, node_type, posterior
 from planner.models.step_time.prior import Prior
-from planner.models.step_time.rows import MeasuredRows, Placements
+from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 
 NOTHING = "(nothing)"
-AFTER_THE_POSTERIOR = (NOTHING, "correction", "forest", "interval")
+AFTER_THE_POSTERIOR = (NOTHING, "plain", "correction", "forest", "interval")
 NEVER = -30.0  # as the logarithm of a quantity, or of odds: none of it
 FAR = 1e3  # standard deviations
-TINY = 1e-6
 MISSED = 2 / (1 - node_type.COVERAGE)  # the interval score's price of a log unit outside
 
 _FITTED: dict[bytes, posterior.Posterior] = {}
@@ -45,7 +45,6 @@ _FITTED: dict[bytes, posterior.Posterior] = {}
 TERMS = {
     "fixed": NEVER,
     "floor": NEVER,
-    "contention": NEVER,
     "batch_power": 0.0,
     "link_power": 0.0,
     "pair": 0.0,
@@ -121,6 +120,10 @@ def _one_start(prior: Any) -> Iterator[Floats]:
     yield prior.mean
 
 
+def _without_work(placements: Placements, step_seconds: Floats, _: Floats) -> MeasuredRows:
+    return measured_rows(placements, step_seconds, None)
+
+
 def _without_median(*arguments: Any) -> correction.Correction:
     """The variance stays: nearby rows still tell how sure it is."""
     found = correction.fit_correction(*arguments)
@@ -130,8 +133,9 @@ def _without_median(*arguments: Any) -> correction.Correction:
 NO_FOREST = _constant(node_type, "fit_forest", lambda *_: None)
 
 PARTS: dict[str, tuple[Any, ...]] = {
+    "plain form where probes say nothing": (_constant(node_type, "PLAIN_SHARE", 0.0),),
     "correction and forest": (_constant(node_type, "fit_correction", _without_median), NO_FOREST),
-    "correction: decays along the batch": (_constant(correction, "BATCH_REACH", 1 / TINY),),
+    "correction: decays along the batch": (_constant(correction, "BATCH_REACH", FAR),),
     "forest": (NO_FOREST,),
     "forest: only if it earns it": (_constant(forest, "blend_share", lambda *_: 1.0),),
     "interval: doubt per doubling": (_constant(node_type, "DOUBT_PER_DOUBLING", 0.0),),
@@ -140,10 +144,9 @@ PARTS: dict[str, tuple[Any, ...]] = {
     "history of the node type (G)": (_constant(step_time, "pooled_prior", lambda _, prior: prior),),
     **{f"form: {name}": _term(name) for name in TERMS},
     "posterior: three starts": (_constant(posterior, "_starts", _one_start),),
-    "posterior: middle of what is allowed": (_constant(posterior, "_in_the_middle", lambda theta, *_: theta),),
+    "posterior: middle of what is allowed": (_constant(posterior._Errors, "in_the_middle", lambda _, theta: theta),),
     "posterior: robust errors": (_constant(posterior, "ROBUST", FAR),),
-    "posterior: long-tailed prior": (_constant(posterior, "PRIOR_ROBUST", FAR),),
-    "posterior: work measured apart": (_constant(posterior, "WORK_SD", 1 / TINY),),
+    "posterior: work measured apart": (_constant(step_time_data, "measured_rows", _without_work),),
     "posterior: rows share a weight": (_constant(posterior, "EFFECTIVE_ROWS", np.inf),),
 }
 

@@ -24,7 +24,6 @@ VAGUE = Prior.of(
     scale=(0.0, 1.0),
     fixed=(0.0, 5.0),
     floor=(-1.0, 1.0),
-    contention=(-4.0, 1.5),
     link=(-2.0, 2.0),
     network=(-1.5, 2.0),
     batch_power=(0.0, 0.1),
@@ -37,7 +36,7 @@ VAGUE = Prior.of(
     wait=(-4.0, 1.5),
 )
 # Properties of the job's own network and script: other jobs say nothing about them.
-OWN = positions("scale", "fixed", "floor", "batch_power", "contention")
+OWN = positions("scale", "fixed", "floor", "batch_power")
 ROUNDS = 20  # of finding a centre and who is far from it
 _POSTERIORS: dict[str, Posterior] = {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from probes.allocations import BETWEEN, AllocationWatch
 from probes.cluster import Place
+from probes.counting import SampleCounter
 
 _IN_FULL_PRECISION = ("layer_norm", "rms_norm", "softmax", "log_softmax", "cross_entropy", "nll_loss")  # of autocast
 
@@ -31,12 +33,15 @@ class Buckets(nn.Module):
 
     def __init__(self, module: nn.Module, *_: Any, gradient_as_bucket_view: bool = False, **__: Any) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.static_graph, self.require_backward_grad_sync = module, False, True
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._buckets = [] if gradient_as_bucket_view else [torch.empty_like(parameter) for parameter in trained]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
+
+    def no_sync(self) -> Any:
+        return nullcontext()
 
 
 def pretend_processes(place: Place) -> None:
@@ -58,13 +63,13 @@ def pretend_processes(place: Place) -> None:
     nn.parallel.distributed.DistributedDataParallel = Buckets  # type: ignore[misc,assignment]
 
 
-def give_sizes_alone(watch: AllocationWatch, stepped: Callable[[Optimizer], None]) -> None:
+def give_sizes_alone(watch: AllocationWatch, counter: SampleCounter, stepped: Callable[[Optimizer], None]) -> None:
     """To every parameter from now on, and to what models, backward passes and optimizers make: to the script's end."""
     _parameters(watch)
     _moved_models(watch)
     _resized_storages(watch)
-    _calls(watch)
-    _backward(watch)
+    _calls(watch, counter)
+    _backward(watch, counter)
     _steps(watch, stepped)
     _as_on_gpu()
 
@@ -122,32 +127,44 @@ def _resized_storages(watch: AllocationWatch) -> None:
     torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign,assignment]
 
 
-def _calls(watch: AllocationWatch) -> None:
-    """What it took to build the model is over with the first of them."""
+def _calls(watch: AllocationWatch, counter: SampleCounter) -> None:
+    """What it took to build the model is over with the first that trains it."""
     original, building = nn.Module.__call__, True
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         nonlocal building
-        if building and torch.is_grad_enabled():
+        if watch.phase not in (BETWEEN, LOSS) or not _is_trained(module):
+            with watch.within(watch.phase):
+                return original(module, *args, **kwargs)
+        if building:
             watch.forget_peak()
             building = False
-        outermost = watch.phase in (BETWEEN, LOSS)
+        counter.called(module, [*args, *kwargs.values()])
         try:
-            with watch.within("forward pass" if outermost else watch.phase):
+            with watch.within("forward pass"):
                 return original(module, *args, **kwargs)
         finally:
-            watch.phase = LOSS if outermost else watch.phase
+            watch.phase = LOSS
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
 
 
-def _backward(watch: AllocationWatch) -> None:
+def _is_trained(module: nn.Module) -> bool:
+    learns = module.training and torch.is_grad_enabled()
+    return learns and any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _backward(watch: AllocationWatch, counter: SampleCounter) -> None:
     original = torch.autograd.backward
 
     def backward(*args: Any, **kwargs: Any) -> None:
+        if watch.phase == "backward pass":  # what was not kept is computed again
+            original(*args, **kwargs)
+            return
         with watch.within("backward pass"):
             original(*args, **kwargs)
         watch.phase = BETWEEN
+        counter.went_backward()
 
     torch.autograd.backward = backward
 

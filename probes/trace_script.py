@@ -8,7 +8,6 @@ SCAV_PROBE_OUTPUT: the report, or why there is none.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,11 +18,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import Optimizer
 
+from probes import adapters
+from probes.adapters.requested_run import RequestedRun
 from probes.allocations import AllocationWatch
 from probes.as_on_gpu import AsOnGpu
 from probes.cluster import this_place
+from probes.counting import SampleCounter
 from probes.run import run_as_main
 from probes.session import ProbeFinished
+from probes.settings import Settings
 from probes.sharded import own_part
 from probes.sizes_alone import give_sizes_alone, pretend_processes
 
@@ -34,7 +37,7 @@ class Trace:
     """Ends the script once its first optimizer has stepped twice, and says what was held."""
 
     def __init__(self, output: Path) -> None:
-        self.watch = AllocationWatch()
+        self.watch, self.counter = AllocationWatch(), SampleCounter()
         self._output = output
         self._steps = 0
         self._first: Optimizer | None = None
@@ -42,6 +45,7 @@ class Trace:
     def stepped(self, optimizer: Optimizer) -> None:
         self._first = self._first or optimizer
         self._steps += optimizer is self._first
+        self.counter.end_step()
         if self._steps == _STEPS:
             self._write({"outcome": "traced", "report": self._report(optimizer)})
             raise ProbeFinished(0)
@@ -59,6 +63,7 @@ class Trace:
         return {
             "peak_bytes": self.watch.peak_bytes,
             "moment": self.watch.fullest,
+            "samples_per_step": self.counter.last.samples,
             "trained_parameters": sum(parameter.numel() for parameter in trained if parameter.requires_grad),
             "trained_bytes": _own_bytes(trained),
             "optimizer_bytes": _own_bytes(states),
@@ -75,14 +80,25 @@ def _own_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    place = this_place()
-    trace = Trace(Path(os.environ["SCAV_PROBE_OUTPUT"]))
+    place, settings = this_place(), Settings.from_environment()
+    trace = Trace(settings.output)
     pretend_processes(place)
     AsOnGpu().install()
-    give_sizes_alone(trace.watch, trace.stepped)
+    give_sizes_alone(trace.watch, trace.counter, trace.stepped)
+    adapters.install(_requested_run(settings))
     with suppress(ProbeFinished), trace.watch:
         run_as_main(arguments)
         trace.end()
+
+
+def _requested_run(settings: Settings) -> RequestedRun:
+    by_command = settings.batch_is_in_command
+    return RequestedRun(
+        gpu_batch=None if by_command else settings.gpu_batch,
+        accumulation_steps=None if by_command else settings.accumulation_steps,
+        probe_steps=_STEPS + 1,
+        folder=settings.checkpoint_folder / "library",
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def traced_peak(inputs: PlanInputs, question: MemoryQuestion, max_duration: str)
     from planner.errors import InputError
     from planner.inputs import ParallelStrategy
     from planner.outside.runners import Interrupts, Script, trace_script
-    from planner.plan import asked_training
+    from planner.plan import asked_training, doubts_of
     from planner.probing import Probe
 
     job = inputs.job_file.job
@@ -46,7 +46,5 @@ def traced_peak(inputs: PlanInputs, question: MemoryQuestion, max_duration: str)
             longest_seconds=3600 * duration("--max-duration", max_duration),
             interrupts=interrupts,
         )
-    said = job.workload.parameters
-    if not 0.9 < found.trained_parameters / said < 1.1:
-        warn([f"the script trains {found.trained_parameters:,} parameters, the job file says {said:,}"])
+    warn(doubts_of(found, job.workload.parameters, strategy.micro_batch * strategy.accumulation))
     return found

@@ -17,6 +17,7 @@ class TracedPeak(Contract):
 
     peak_bytes: _Bytes = Field(description="allocated at the fullest moment of two optimizer steps")
     moment: Annotated[str, Field(max_length=40)] = Field(description="when that was")
+    samples_per_step: _Count | None = Field(default=None, description="of this process, where they can be counted")
     trained_parameters: _Count = Field(description="of the whole model")
     trained_bytes: _Count = Field(description="what this GPU keeps of them")
     optimizer_bytes: _Count = Field(description="and of the optimizer's state")

@@ -23,7 +23,6 @@ from planner.models.sharded_memory.model import ShardedMemoryModel
 from planner.models.sharded_memory.peak import Peak, moments, peak_memory
 from planner.models.sharded_memory.strategy import Strategy, check_strategy, job_strategy
 from planner.models.sharded_memory.ways import Way, ways_to_fit
-from planner.models.step_time.catalogue_prior import hardware_features
 from planner.models.step_time.data_sheet import TERMS, StepTerms
 from planner.models.step_time.earlier_jobs import likeness
 from planner.models.step_time.model import StepTimeModel
@@ -69,7 +68,6 @@ __all__ = [
     "fit_models",
     "fit_probability",
     "forecast_curve",
-    "hardware_features",
     "intervals_seconds",
     "job_strategy",
     "likeness",

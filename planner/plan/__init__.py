@@ -24,7 +24,14 @@ from planner.plan.deepvm import make_deepvm_plan
 from planner.plan.forecast import Forecast, format_forecasts, predict_one, sweep_batch, sweep_nodes
 from planner.plan.forecast_request import ForecastRequest, Named, forecast_request
 from planner.plan.manifest import MANIFEST_FILE, format_manifest, parse_manifest, sha256_of
-from planner.plan.memory_report import MemoryQuestion, asked_training, flat_rows, format_memory, memory_reports
+from planner.plan.memory_report import (
+    MemoryQuestion,
+    asked_training,
+    doubts_of,
+    flat_rows,
+    format_memory,
+    memory_reports,
+)
 from planner.plan.mixed_forecast import forecast_mixed, mixed_json, mixed_text
 from planner.plan.permissions import iam_policy
 from planner.plan.policy import Running, deadline_policy, parse_policy
@@ -83,6 +90,7 @@ __all__ = [
     "decided_elsewhere",
     "declared_resources",
     "difference",
+    "doubts_of",
     "ended_before",
     "exceeded",
     "fit_text",

@@ -41,6 +41,9 @@ from planner.models import (
     reserved_interval,
     ways_to_fit,
 )
+from planner.units import counted
+
+SIMILAR = 1.1  # within which parameters are of the same model: formulas leave out positions and biases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,18 @@ def asked_training(job: Job, catalog: Catalog, question: MemoryQuestion) -> tupl
         raise InputError("is of one cluster: name it with --instance-type", key="--trace")
     machine = named_instance_type(catalog, question.instance_type)
     return machine, _strategy(job, _shape_of(job), machine, question)
+
+
+def doubts_of(traced: TracedPeak, parameters: int, samples: int) -> list[str]:
+    """Where the script is not what the job file says, or does not what it was asked for."""
+    doubts = []
+    if not 1 / SIMILAR < traced.trained_parameters / parameters < SIMILAR:
+        trained = f"the script trains {traced.trained_parameters:,} parameters"
+        doubts.append(f"{trained}, the job file says {parameters:,}")
+    if traced.samples_per_step not in (None, samples):
+        took = f"{counted(samples, 'sample')} per GPU and step, the script took {traced.samples_per_step:,}"
+        doubts.append(f"asked for {took}: what was traced is that")
+    return doubts
 
 
 def _shape_of(job: Job) -> TransformerShape:

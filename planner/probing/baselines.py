@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 
 from planner.columns import Floats, Ints, Prediction
-from planner.models import TERMS, StepTerms, StepTimeModel, hardware_features
+from planner.inputs import Gpu, InstanceType, Workload
+from planner.models import TERMS, StepTerms, StepTimeModel
 
 TREES = 50
 SEED = 0
@@ -43,6 +44,15 @@ def _features(model: StepTimeModel, name: str) -> Floats:
     resources = hardware_features(here.instance_type, here.gpu, model.workload)
     shape = np.log2(np.stack(columns, axis=1).astype(float))
     return np.concatenate((shape, np.tile(resources, (len(shape), 1))), axis=1)
+
+
+def hardware_features(instance_type: InstanceType, gpu: Gpu, workload: Workload) -> Floats:
+    """Job and resources, in doublings."""
+    peak = gpu.peak_flops_per_second(workload.precision) or 1.0
+    resources = (peak, gpu.memory_bandwidth_gb_per_second, gpu.memory_gib, instance_type.vcpu / instance_type.gpu_count)
+    links = (instance_type.network_baseline_gbps, instance_type.network_peak_gbps, instance_type.gpu_link_gb_per_second)
+    demands = (workload.flops_per_sample, workload.gradient_bytes_or_default, workload.activation_bytes_per_sample)
+    return np.asarray(np.log2(np.array((*resources, *links, *demands))))
 
 
 def physical(model: StepTimeModel, name: str, left_out: Ints) -> Prediction:

@@ -24,6 +24,7 @@ from planner.cli import cli
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
 COMMANDS_PAGE = REPOSITORY / "docs" / "commands.md"
+SHOWING = (README, REPOSITORY / "docs" / "large-models.md")  # pages with outputs
 PAGES = sorted([README, REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")])
 CONSOLE = re.compile(r"(?ms)^```console\n(.*?)^```$")
 # What a page may show but this test does not run: itself, what needs a network, and what tests/terraform runs.
@@ -60,17 +61,18 @@ def shown_in(block: str) -> list[Shown]:
     return [Shown(command.strip(), output) for command, _, output in (part.partition("\n") for part in parts[1:])]
 
 
-def test_the_readme_shows_what_its_commands_print(fresh_copy, update_golden):
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", SHOWING, ids=lambda page: page.name)
+def test_a_page_shows_what_its_commands_print(page, fresh_copy, update_golden):
+    text = page.read_text(encoding="utf-8")
     commands = [shown for block in CONSOLE.findall(text) for shown in shown_in(block)]
-    assert [shown for shown in commands if shown.runs], "README.md has no ```console block with a command to run"
+    assert [shown for shown in commands if shown.runs], f"{page.name} has no ```console block with a command to run"
 
     def as_run(match: re.Match[str]) -> str:
         return "```console\n" + "".join(f"$ {s.command}\n{printed(s, fresh_copy)}" for s in shown_in(match[1])) + "```"
 
     renewed = CONSOLE.sub(as_run, text)
     if update_golden:
-        README.write_text(renewed, encoding="utf-8")
+        page.write_text(renewed, encoding="utf-8")
     assert renewed == text or update_golden, difference(text, renewed)
 
 

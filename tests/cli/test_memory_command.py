@@ -121,3 +121,26 @@ def test_a_shape_that_cannot_be_is_one_line(tmp_path: Path, before: str, after: 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
+
+
+def test_a_measured_peak_moves_the_answer(job: str) -> None:
+    asked = (job, "--instance-type", "p4d.24xlarge", "--strategy", "fsdp", "--json")
+
+    def allocated() -> float:
+        (row,) = json.loads(run(*asked).stdout)["rows"]
+        return float(row["allocated"]["p50"])
+
+    before = allocated()
+    row = {
+        "instance_type": "p4d.24xlarge",
+        "nodes": 1,
+        "gpus_per_node": 8,
+        "gpu_batch": 1,
+        "accumulation_steps": 8,
+        "strategy": {"sharding": "fsdp"},
+        "precision": "bf16",
+        "step_seconds": 9.0,
+        "peak_memory_bytes": 1.5 * before,
+    }
+    (Path(job) / "measurements.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert 1.2 * before < allocated() < 1.5 * before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,25 @@ def test_a_script_that_knows_nothing_of_it_holds_weights_gradients_and_little_el
     result = memory(job, "--trace", "--instance-type", "g5.xlarge")
     assert result.exit_code == 0, result.stderr
     assert "Warning: the script trains 536,870,912 parameters, the job file says" in result.stderr
+    assert "Warning: asked for 8 samples per GPU and step, the script took 2" in result.stderr
     assert "Traced: the script trains 537 M parameters and is fullest in the" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     (row,) = json.loads(memory(job, "--json", "--trace", "--instance-type", "g5.xlarge").stdout)["rows"]
     two_copies = 2 * 2 * 536_870_912
     assert two_copies < row["traced"]["peak_bytes"] < 1.001 * two_copies + 2 * 536_870_912  # and foreach's products
+
+
+@pytest.mark.slow
+def test_a_library_is_handed_the_batch_and_its_ddp_has_buckets(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    scripts = Path(__file__).parent / "scripts"
+    shutil.copytree(scripts, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "scav.yaml").write_text(JOB.replace("train.py", "trainer.py"), encoding="utf-8")
+    result = memory(tmp_path, "--trace", "--json", "--instance-type", "g5.48xlarge", "--micro-batch", "2")
+    assert result.exit_code == 0, result.stderr
+    (row,) = json.loads(result.stdout)["rows"]
+    assert row["traced"]["samples_per_step"] == 2
+    assert "asked for" not in result.stderr
 
 
 @pytest.mark.slow

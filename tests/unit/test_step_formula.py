@@ -21,7 +21,6 @@ QUIET = Parameters(
     scale=0.0,
     fixed=0.0,
     floor=NEVER,
-    contention=NEVER,
     link=NEVER,
     network=NEVER,
     batch_power=0.0,
@@ -61,13 +60,6 @@ class TestTerms:
         assert seconds("work", where(batch=20), batch_power=0.1) == pytest.approx(0.5 + 0.5 * 2 ** math.exp(0.1))
         assert seconds("work", where(batch=20), batch_power=9.0) == pytest.approx(0.5 + 0.5 * 2 ** math.exp(0.15))
         assert seconds("work", where(batch=20), batch_power=-9.0) == pytest.approx(0.5 + 0.5 * 2 ** math.exp(-0.3))
-
-    def test_other_gpus_of_the_node_slow_the_work_and_less_with_each(self) -> None:
-        # A tenth for two GPUs; never as much as two tenths.
-        assert seconds("work", where(gpus=1), contention=math.log(0.1)) == pytest.approx(1.0)
-        assert seconds("work", where(gpus=2), contention=math.log(0.1)) == pytest.approx(1.1)
-        assert seconds("work", where(gpus=4), contention=math.log(0.1)) == pytest.approx(1.15)
-        assert seconds("work", where(gpus=4096), contention=math.log(0.1)) == pytest.approx(1.2, rel=1e-3)
 
     def test_the_host_starts_every_micro_step(self) -> None:
         assert seconds("host", where(steps=3), floor=math.log(0.2)) == pytest.approx(0.6)

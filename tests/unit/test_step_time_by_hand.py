@@ -11,16 +11,17 @@ from small_world import CATALOG, ONE, TWO, catalog, floats, instance_type, job, 
 
 from planner.columns import Ints
 from planner.models.configurations import Configurations
-from planner.models.step_time.catalogue_prior import catalogue_prior, hardware_features
+from planner.models.step_time.catalogue_prior import catalogue_prior
 from planner.models.step_time.correction import fit_correction, likeness
 from planner.models.step_time.data_sheet import StepTerms, allreduce_bytes_per_second, step_terms
 from planner.models.step_time.formula import NAMES
-from planner.models.step_time.node_type import Span, conformal_stretch
+from planner.models.step_time.node_type import NodeTypeModel, Span, conformal_stretch, fit_node_type
 from planner.models.step_time.pooling import SHAPES, estimates, pooled_prior
-from planner.models.step_time.posterior import Posterior, fit_posterior, robust
+from planner.models.step_time.posterior import Posterior, fit_posterior
 from planner.models.step_time.prior import USUAL
 from planner.models.step_time.rows import MeasuredRows, Placements, measured_rows
 from planner.models.step_time.unprobed_types import COLD_START, Believed, Multipliers, TypedRows
+from planner.probing.baselines import hardware_features
 
 
 class TestTerms:
@@ -199,12 +200,32 @@ class TestLeftOut:
         assert span.variance(np.array([16, 32, 1])) == pytest.approx([0.12**2, 0.24**2, 0.12**2])
 
 
-class TestRobust:
-    def test_the_pseudo_huber_loss(self) -> None:
-        # Where the error is root 3 bends its stretch is 2: the loss's root is root 2 bends.
-        size, slope = robust(floats(math.sqrt(3) * 0.7, -math.sqrt(3) * 0.7, 0.0), 0.7)
-        assert size == pytest.approx([math.sqrt(2) * 0.7, -math.sqrt(2) * 0.7, 0.0])
-        assert slope == pytest.approx([math.sqrt(3) / (2 * math.sqrt(2))] * 2 + [1.0])
+class TestTwoForms:
+    """One batch alone is not bound by the host: larger ones may take its pace, or be on the line through all."""
+
+    BATCHES = (20, 28, 40, 57, 81)
+
+    def model(self) -> NodeTypeModel:
+        where = placements(*((1, 1, batch) for batch in self.BATCHES))
+        return fit_node_type(measured_rows(where, floats(0.174, 0.174, 0.174, 0.174, 0.275), None))
+
+    def test_far_from_probes_the_middle_of_both_is_expected_and_both_are_inside(self) -> None:
+        model, far = self.model(), placements((1, 1, 81 * 64))
+        steep, plain = float(model.posterior.log_step(far)[0]), float(model.plain.log_step(far)[0])
+        median, sd = (float(column[0]) for column in model.log_step(far))
+        assert steep - plain > 0.2
+        assert median == pytest.approx((steep + plain) / 2, abs=0.01)
+        assert median - sd < plain < steep < median + sd
+
+    def test_near_probes_the_plainer_one_has_no_say(self) -> None:
+        model, near = self.model(), placements((1, 1, 20), (1, 1, 40))
+        assert np.exp(model.log_step(near)[0]) == pytest.approx([0.174, 0.174], rel=0.05)
+
+    def test_without_a_host_nothing_is(self) -> None:
+        rows = some_rows()
+        plain = fit_node_type(rows).plain
+        host = plain.theta[NAMES.index("floor")]
+        assert math.exp(host) < 1e-9
 
 
 def job_history(value: float, variance: float) -> Posterior:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from planner.models.sharded_memory.calibration import (
     free_bytes,
     largest_formula_bytes,
 )
-from planner.models.sharded_memory.peak import peak_bytes
+from planner.models.sharded_memory.peak import peak_bytes, peak_memory
 from planner.models.sharded_memory.rows import StrategyRows
 from planner.models.sharded_memory.stage import state_bytes
 from planner.models.sharded_memory.strategy import Strategy, job_strategy
@@ -118,33 +118,31 @@ class ShardedMemoryModel:
 
     def strategy_of(self, one: Configurations) -> Strategy:
         """Of the first row, with all that decides what a GPU holds."""
-        strategies = one.strategies or Strategies.repeated(ParallelStrategy())
-        return replace(
-            self.job,
+        spread = one.strategies.one(0) if one.strategies else ParallelStrategy()
+        return self._strategy(
+            spread,
             gpus=int(one.gpus[0]),
             gpus_per_node=one.instance_type.gpu_count,
             micro_batch=int(one.gpu_batch[0]),
             accumulation=int(one.accumulation_steps[0]),
-            **strategies.one(0).model_dump(),
         )
+
+    def _strategy(self, spread: ParallelStrategy, **how: Any) -> Strategy:
+        return replace(self.job, **spread.model_dump(), **how)
 
     def _known(self, row: Measurement, gpu_batch: int) -> _KnownStrategy:
         memory_gib = self.catalog.gpu_of(self.catalog.instance_type_by_name[row.instance_type]).memory_gib
         return _KnownStrategy(row.strategy or ParallelStrategy(), self._formula_bytes_of(row, gpu_batch), memory_gib)
 
     def _formula_bytes_of(self, row: Measurement, gpu_batch: int) -> float:
-        strategies = Strategies.repeated(row.strategy or ParallelStrategy())
-        rows = StrategyRows(
-            job=replace(self.job, gpus_per_node=row.gpus_per_node),
-            sharding=strategies.sharding,
-            gpus=np.array([row.nodes * row.gpus_per_node]),
-            tensor_parallel=strategies.tensor_parallel,
-            pipeline=strategies.pipeline,
-            recompute=strategies.recompute,
-            micro_batch=np.array([gpu_batch]),
-            accumulation=np.array([row.accumulation_steps]),
+        strategy = self._strategy(
+            row.strategy or ParallelStrategy(),
+            gpus=row.nodes * row.gpus_per_node,
+            gpus_per_node=row.gpus_per_node,
+            micro_batch=gpu_batch,
+            accumulation=row.accumulation_steps,
         )
-        return float(peak_bytes(self.shape, rows)[0])
+        return peak_memory(self.shape, strategy).parts.total
 
     def _log_ratios(self, measurements: Sequence[Measurement]) -> list[float]:
         """Measured over formula, of each configuration once; what cannot be is named in `warnings_`."""

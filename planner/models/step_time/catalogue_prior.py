@@ -1,11 +1,10 @@
-"""What the catalogue knows of an instance type, as a prior of the physical form and as features for the forest."""
+"""What the catalogue knows of an instance type, as a prior of the physical form."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.columns import Floats
-from planner.inputs import Catalog, Gpu, InstanceType, Workload
+from planner.inputs import Catalog, InstanceType, Workload
 from planner.models.configurations import Configurations
 from planner.models.step_time.data_sheet import UNMEASURED, Links, step_terms
 from planner.models.step_time.formula import NAMES, ring
@@ -13,10 +12,6 @@ from planner.models.step_time.posterior import reference_point
 from planner.models.step_time.prior import Prior
 from planner.models.step_time.rows import MeasuredRows
 from planner.models.step_time.unprobed_types import Multipliers
-
-# Where anything was measured, the data sheet must not argue with it about the speed of the GPU. Robust errors pull
-# with limited force, and a narrow prior would win.
-LEAST_SCALE_SD = 1.0
 
 
 def catalogue_prior(
@@ -35,9 +30,10 @@ def catalogue_prior(
     compute, launch, link, network = (float(each) for each in seconds)
     doubt = np.sqrt(np.diag(multipliers.covariance))
     gpus, named = instance_type.gpu_count, dict(zip(NAMES, usual.mean.tolist(), strict=True))
-    share = np.array([compute, launch]) / (compute + launch)
     informed = {
-        "scale": (np.log(compute + launch) - log_seconds, max(float(np.hypot(*(share * doubt[:2]))), LEAST_SCALE_SD)),
+        # Where anything was measured, the data sheet must not argue with it about the speed of the GPU.
+        # Robust errors pull with limited force, and a narrow prior would win.
+        "scale": (np.log(compute + launch) - log_seconds, usual.sd[NAMES.index("scale")]),
         "fixed": (np.log(launch / compute), np.hypot(*doubt[:2])),
         "network": (np.log(network) - named["width_power"] * np.log(gpus) - log_seconds, doubt[3]),
         "pair": (0.0, usual.sd[NAMES.index("pair")]),
@@ -47,12 +43,3 @@ def catalogue_prior(
         informed["link"] = (np.log(link) - crowd - log_seconds, doubt[2])
     columns = zip(NAMES, zip(usual.mean, usual.sd, strict=True), strict=True)
     return Prior.of(**{name: informed.get(name, known) for name, known in columns})
-
-
-def hardware_features(instance_type: InstanceType, gpu: Gpu, workload: Workload) -> Floats:
-    """Job and resources, in doublings."""
-    peak = gpu.peak_flops_per_second(workload.precision) or 1.0
-    resources = (peak, gpu.memory_bandwidth_gb_per_second, gpu.memory_gib, instance_type.vcpu / instance_type.gpu_count)
-    links = (instance_type.network_baseline_gbps, instance_type.network_peak_gbps, instance_type.gpu_link_gb_per_second)
-    demands = (workload.flops_per_sample, workload.gradient_bytes_or_default, workload.activation_bytes_per_sample)
-    return np.asarray(np.log2(np.array((*resources, *links, *demands))))

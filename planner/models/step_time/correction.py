@@ -26,8 +26,6 @@ DEVIATION, NOISE = 0.1, 0.05  # standard deviations of log seconds: of the form,
 # Distances over which deviations are alike, in doublings: nodes, GPUs on the fullest node, on each other node.
 REACH = np.array([1.2, 1.8, 1.8])
 BATCH_REACH = 2.0
-MOST_ROWS = 400
-SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Correction:
 
 
 def fit_correction(rows: MeasuredRows, posterior: Posterior) -> Correction:
-    rows = spread_subset(rows, MOST_ROWS, SEED)
+    rows = spread_subset(rows)
     slope = posterior.slope(rows.placements)
     error = rows.log_step - posterior.log_step(rows.placements)
     covariance = likeness(rows.placements, rows.placements) + np.diag((NOISE**2 + rows.spread) / rows.weight)

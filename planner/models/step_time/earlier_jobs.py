@@ -117,6 +117,8 @@ def _mean(found: Sequence[Multipliers]) -> Multipliers:
 
 def _sharing(machine: float, workload: Workload, history: History, names: Sequence[str]) -> Believed:
     """`machine`: the share that is the machine's."""
+    from scipy.linalg import block_diag
+
     jobs = history.jobs
     at = [(number, name) for number, job in enumerate(jobs) for name in job.names]
     owner = np.array([number for number, _ in at])
@@ -131,7 +133,7 @@ def _sharing(machine: float, workload: Workload, history: History, names: Sequen
         + np.kron(on_type * _on_one_type(machine, between), np.diag(TYPE_SD**2))
         + np.kron((owner[:, None] == owner) * drift, np.diag(SOFTWARE))
     )
-    told, pull = _block_diagonal([job.told for job in jobs]), np.concatenate([job.pull for job in jobs])
+    told, pull = block_diag(*(job.told for job in jobs)), np.concatenate([job.pull for job in jobs])
     shrunk = np.linalg.inv(np.eye(len(pull)) + prior @ told)  # their posterior covariance is shrunk @ prior
 
     def given(share: Floats, sd: Floats) -> Multipliers:
@@ -161,11 +163,3 @@ def _without_negative(precision: Floats) -> Floats:
     """What numbers leave below zero, where measurements say nothing."""
     values, vectors = np.linalg.eigh((precision + precision.T) / 2)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
-
-
-def _block_diagonal(blocks: Sequence[Floats]) -> Floats:
-    ends = np.cumsum([0, *(len(block) for block in blocks)])
-    whole = np.zeros((ends[-1], ends[-1]))
-    for block, start, end in zip(blocks, ends[:-1], ends[1:], strict=True):
-        whole[start:end, start:end] = block
-    return whole

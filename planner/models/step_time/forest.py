@@ -13,16 +13,14 @@ from typing import Any
 import numpy as np
 
 from planner.columns import Floats
-from planner.models.step_time.correction import MOST_ROWS, Correction
-from planner.models.step_time.correction import SEED as ROWS_SEED
+from planner.models.step_time.correction import NOISE, Correction
 from planner.models.step_time.posterior import Posterior
-from planner.models.step_time.rows import MeasuredRows, Placements, spread_indices
+from planner.models.step_time.rows import SEED, MeasuredRows, Placements, spread_indices
 
 FEWEST_ROWS = 25  # with fewer, trees repeat single probes
 TREES = 60
 LEAST_LEAF = 3
-OUTLIER = 5.0  # errors beyond so many times the median one are taken for that: one busy window must not decide
-SEED = 0
+OUTLIER = 5.0  # errors beyond so many times the usual one are taken for that: one busy window must not decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +42,25 @@ def fit_forest(rows: MeasuredRows, posterior: Posterior, correction: Correction)
     trees = RandomForestRegressor(
         TREES, max_features=0.7, min_samples_leaf=LEAST_LEAF, oob_score=True, random_state=SEED
     )
-    trees.fit(_features(posterior, rows.placements), _tamed(error))
-    both = spread_indices(len(rows), MOST_ROWS, ROWS_SEED)  # the correction sees no more than these
-    share = blend_share(correction.left_out(np.arange(len(both)))[0], (error - trees.oob_prediction_)[both])
+    trees.fit(_features(posterior, rows.placements), _tamed(error, NOISE))
+    both = spread_indices(len(rows))  # the correction sees no more than these
+    near = correction.left_out(np.arange(len(both)))[0]
+    share = blend_share(near, (error - trees.oob_prediction_)[both], NOISE)
     return Forest(trees, share) if share > 0 else None
 
 
-def blend_share(errors: Floats, others: Floats) -> float:
+def blend_share(errors: Floats, others: Floats, usual: float = 0.0) -> float:
     """How much of the second to take so that the blend errs least; none if the gain may be luck."""
-    errors, others = _tamed(errors), _tamed(others)
+    errors, others = _tamed(errors, usual), _tamed(others, usual)
     apart = errors - others
     share = float(np.clip(errors @ apart / max(float(apart @ apart), 1e-12), 0.0, 1.0))
     gain = errors**2 - (errors - share * apart) ** 2
     return share if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0.0
 
 
-def _tamed(errors: Floats) -> Floats:
-    most = OUTLIER * float(np.median(np.abs(errors)))
+def _tamed(errors: Floats, usual: float) -> Floats:
+    """`usual`: the least that is taken for a usual error, however right most of them are."""
+    most = OUTLIER * max(usual, float(np.median(np.abs(errors))))
     return np.clip(errors, -most, most)
 
 

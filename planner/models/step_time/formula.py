@@ -1,8 +1,8 @@
 """The physical form of a step on one node type.
 
-    work  = e^scale · (f + (1-f)(m/m0)^p) · (1 + contention · ring(g))     of the GPU; ring(n) = 2(n-1)/n
+    work  = e^scale · (f + (1-f)(m/m0)^p)     of the GPU
     host  = e^(scale + floor)                                              starting its kernels, feeding it
-    link  = l · ring(g)^s                                                  inside a node
+    link  = l · ring(g)^s                                                  inside a node; ring(n) = 2(n-1)/n
     net   = r · ring(N) · g^x · (k/g)^y · e^pair                           between nodes
     wait  = w · what grows of work with m, from three nodes on             for the slowest of them, for samples
     busy  = (work^c + (link + net + wait)^c)^(1/c)                         c says how much of the shorter hides
@@ -30,7 +30,6 @@ class Parameters(NamedTuple):
     scale: float  # log seconds of work at the reference batch
     fixed: float  # log-odds of the share that does not grow with the batch
     floor: float  # log of the host's time over the scale
-    contention: float  # log
     link: float  # log seconds
     network: float  # log seconds
     batch_power: float  # log of p
@@ -82,7 +81,6 @@ def terms(theta: Floats, placements: Placements, reference_batch: float) -> Term
     share = 1 / (1 + np.exp(-p.fixed))
     samples = (1 - share) * batch ** np.exp(np.clip(p.batch_power, *BATCH_POWERS))
     pace = np.exp(p.scale) * placements.accumulation_steps
-    pace = pace * (1 + np.exp(p.contention) * crowd)
     work = pace * (share + samples)
     host = np.exp(p.scale + p.floor) * placements.accumulation_steps
     link = np.exp(p.link) * crowd ** np.exp(p.link_power)

@@ -1,9 +1,12 @@
 """One job on one node type: the physical posterior, corrected near its probes, with an interval that was checked.
 
-    log step = physical + correction + share · (forest - correction)      the share that the forest has earned, or none
+    log step = physical + known · correction + (1 - known) · (plain - physical) / 2
 
-Far from every probe the correction vanishes and the physical form stands alone, with the doubt of its parameters and
-of every doubling outside the probes.
+Near probes, where neighbours tell a row's deviation (known = 1), the physical form is corrected by them, and by a
+forest as far as it has earned it. Far from all of them the correction vanishes, and the middle is expected of two
+forms, with a host and without (plain): a job whose probes were bound by its host, or only then not, tells little of
+which of the two its larger batches follow. The doubt there is that of the parameters, of what is between both forms,
+and of every doubling outside the probes.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import numpy as np
 from planner.columns import Z95, Flags, Floats, Ints
 from planner.models.step_time.correction import Correction, fit_correction
 from planner.models.step_time.forest import Forest, fit_forest
-from planner.models.step_time.posterior import Posterior, fit_posterior
+from planner.models.step_time.posterior import Posterior, fit_posterior, without_host
 from planner.models.step_time.prior import USUAL, Prior
 from planner.models.step_time.rows import MeasuredRows, Placements
 
 COVERAGE = 0.9
+PLAIN_SHARE = 0.5  # far from probes either form is as likely
 # With few placements their scores say little: they are joined by this many that are as wide as they should be.
 USUAL_COUNT = 20.0
 WIDEST = 3.0
@@ -57,6 +61,7 @@ class NodeTypeModel:
     """Fitted: log seconds, and their standard deviation, of any placement on this node type."""
 
     posterior: Posterior
+    plain: Posterior  # without a host
     correction: Correction
     forest: Forest | None
     stretch: float  # of every standard deviation
@@ -66,12 +71,13 @@ class NodeTypeModel:
 
     def log_step(self, placements: Placements) -> tuple[Floats, Floats]:
         """Median and standard deviation of the logarithm."""
-        physical = self.posterior.log_step(placements)
+        physical, known = self.posterior.log_step(placements), self.correction.explained(placements)
         near, variance = self.correction.predict(self.posterior, placements)
         if self.forest is not None:
-            share = self.forest.share * self.correction.explained(placements)
-            near = near + share * (self.forest.predict(self.posterior, placements) - near)
-        return physical + near, self.stretch * np.sqrt(variance + self.doubt(placements))
+            near = near + self.forest.share * known * (self.forest.predict(self.posterior, placements) - near)
+        plainer = PLAIN_SHARE * (1 - known) * (self.plain.log_step(placements) - physical)
+        variance = variance + plainer**2 + self.doubt(placements)
+        return physical + near + plainer, self.stretch * np.sqrt(variance)
 
     def doubt(self, placements: Placements) -> Floats:
         """Variance that comes with distance from the probes: those nearby in one axis say nothing of another."""
@@ -96,6 +102,7 @@ def fit_node_type(rows: MeasuredRows, prior: Prior = USUAL) -> NodeTypeModel:
     correction = fit_correction(rows, posterior)
     return NodeTypeModel(
         posterior=posterior,
+        plain=without_host(rows, prior, posterior),
         correction=correction,
         forest=fit_forest(rows, posterior, correction),
         stretch=conformal_stretch(correction),

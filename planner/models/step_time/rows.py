@@ -10,6 +10,8 @@ from planner.columns import Flags, Floats, Ints
 
 # A window of steps repeated on the same machines mostly repeats its own error: more repeats than this add nothing.
 MOST_WEIGHT = 4.0
+MOST_ROWS = 400  # that a form or its correction is fitted to: more take time and say no more
+SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +131,11 @@ def _mean_by_row(values: Floats, row: Ints, rows: int, trust: Floats) -> Floats:
     return np.asarray(np.divide(total, counted, out=np.full(rows, np.nan), where=counted > 0))
 
 
-def spread_subset(rows: MeasuredRows, most: int, seed: int) -> MeasuredRows:
+def spread_subset(rows: MeasuredRows, most: int = MOST_ROWS, seed: int = SEED) -> MeasuredRows:
     """Some of many rows, the same ones every time."""
     return rows if len(rows) <= most else rows.at(spread_indices(len(rows), most, seed))
 
 
-def spread_indices(count: int, most: int, seed: int) -> Ints:
+def spread_indices(count: int, most: int = MOST_ROWS, seed: int = SEED) -> Ints:
     """Rising, at most so many of so many."""
     return np.sort(np.random.default_rng(seed).permutation(count)[:most])
