@@ -189,7 +189,9 @@ def unbeaten_rows(group: Ints, work: Prediction, quantile: float) -> Ints:
     """Rows that no other of their group beats, of equal rows the first.
 
     As many nodes cost the same an hour and are lost as often, so hours and dollars grow with the middle of the work and
-    with its end: at the asked quantile, or at the p95 where that is more.
+    with its end: at the asked quantile, or at the p95 where that is more. On demand that is exact. With spot nodes the
+    closed form of a job of an hour may say otherwise, since it adds the doubts about work and losses in quadrature:
+    less work is taken for better there, too, as it is.
     """
     if not len(group):
         return group
