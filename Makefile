@@ -8,6 +8,7 @@
 #   make mutants   how many of 200 small changes of the core the fast tests notice; SEED=2 draws others (half an hour)
 #   make bench     the benchmarks; DATA=dir adds those that need public measurements
 #   make dist      wheel and sdist, and scav.txt, by which pip installs that wheel and nothing else
+#   make provider  the provider as one archive with Python inside, tested without any Python on PATH
 #   make lock      write requirements/*.lock anew after a change of pyproject.toml; UPGRADE=1 takes newer versions, too
 #   make clean     remove .venv, caches and builds (never scav-plan/: it may hold Terraform state)
 
@@ -24,7 +25,7 @@ TORCH := torch==2.13.0
 TORCH_NEEDS := filelock fsspec jinja2 networkx setuptools sympy typing-extensions
 
 .DEFAULT_GOAL := plan
-.PHONY: plan quick test lint coverage mutants bench dist lock clean
+.PHONY: plan quick test lint coverage mutants bench dist provider lock clean
 
 plan: $(or $(wildcard $(DEV)),$(BASE)) # the dev extra contains the base
 	@$(BIN)/scav plan examples/resnet50-imagenet --out scav-plan
@@ -78,6 +79,11 @@ dist: $(DEV)
 	echo "scav-planner[terraform]==$$version $$hash" && \
 	cat requirements/pipeline.lock; } > dist/scav.txt
 	@ls dist/*
+
+# Not among the tests: it takes minutes, and half a gigabyte. Not in the lock either, since nothing else needs it.
+provider: $(DEV)
+	@$(PIP) install 'pyinstaller>=6.10'
+	@$(BIN)/python -m pytest tests/terraform/self_contained.py
 
 # One file for every Python and platform that scav supports. Neither names an index: pip asks the one it is told to ask.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \

@@ -14,6 +14,7 @@ module "gpu_cluster" {
   network_cards               = var.variables.network_cards
   placement_group             = var.variables.placement_group
   root_volume_gib             = var.variables.root_volume_gib
+  root_volume_mibps           = var.variables.root_volume_mibps
   checkpoint_bucket           = var.variables.checkpoint_bucket
   checkpoint_tier             = var.variables.checkpoint_tier
   checkpoint_interval_seconds = var.variables.checkpoint_interval_seconds
@@ -34,17 +35,16 @@ module "gpu_cluster" {
   source_folder               = var.variables.source_folder
   data                        = var.variables.data
 
-  tags                        = var.options.tags
-  kms_key_arn                 = var.options.kms_key_arn
-  checkpoint_kms_key_arn      = var.options.checkpoint_kms_key_arn
-  permissions_boundary_arn    = var.options.permissions_boundary_arn
-  policy_arns                 = var.options.policy_arns
-  capacity_reservation_id     = var.options.capacity_reservation_id
-  check_quotas                = var.options.check_quotas
-  s3_endpoint_route_table_ids = var.options.s3_endpoint_route_table_ids
-  interruption_topic_arn      = var.options.interruption_topic_arn
-  https_egress_cidr_blocks    = var.options.https_egress_cidr_blocks
-  log_retention_days          = var.options.log_retention_days
-  checkpoint_lifecycle        = var.options.checkpoint_lifecycle
-  checkpoint_expiry_days      = var.options.checkpoint_expiry_days
+  tags                     = var.options.tags
+  kms_key_arn              = var.options.kms_key_arn
+  checkpoint_kms_key_arn   = var.options.checkpoint_kms_key_arn
+  permissions_boundary_arn = var.options.permissions_boundary_arn
+  policy_arns              = var.options.policy_arns
+  capacity_reservation_id  = var.options.capacity_reservation_id
+  check_quotas             = var.options.check_quotas
+  interruption_topic_arn   = var.options.interruption_topic_arn
+  https_egress_cidr_blocks = var.options.https_egress_cidr_blocks
+  log_retention_days       = var.options.log_retention_days
+  checkpoint_lifecycle     = var.options.checkpoint_lifecycle
+  checkpoint_expiry_days   = var.options.checkpoint_expiry_days
 }

@@ -13,6 +13,7 @@ variable "variables" {
     network_cards               = number
     placement_group             = bool
     root_volume_gib             = number
+    root_volume_mibps           = number
     checkpoint_bucket           = string
     checkpoint_tier             = object({ instance_type = string, node_count = number })
     checkpoint_interval_seconds = number
@@ -39,19 +40,18 @@ variable "variables" {
 variable "options" {
   description = "What a platform team demands, of the other variables of modules/gpu-cluster. Null in it: their defaults."
   type = object({
-    tags                        = optional(map(string))
-    kms_key_arn                 = optional(string)
-    checkpoint_kms_key_arn      = optional(string)
-    permissions_boundary_arn    = optional(string)
-    policy_arns                 = optional(list(string))
-    capacity_reservation_id     = optional(string)
-    check_quotas                = optional(bool)
-    s3_endpoint_route_table_ids = optional(list(string))
-    interruption_topic_arn      = optional(string)
-    https_egress_cidr_blocks    = optional(list(string))
-    log_retention_days          = optional(number)
-    checkpoint_lifecycle        = optional(bool)
-    checkpoint_expiry_days      = optional(number)
+    tags                     = optional(map(string))
+    kms_key_arn              = optional(string)
+    checkpoint_kms_key_arn   = optional(string)
+    permissions_boundary_arn = optional(string)
+    policy_arns              = optional(list(string))
+    capacity_reservation_id  = optional(string)
+    check_quotas             = optional(bool)
+    interruption_topic_arn   = optional(string)
+    https_egress_cidr_blocks = optional(list(string))
+    log_retention_days       = optional(number)
+    checkpoint_lifecycle     = optional(bool)
+    checkpoint_expiry_days   = optional(number)
   })
   default  = {}
   nullable = false

@@ -40,7 +40,7 @@ COMMANDS = {
     "stop": "Stop the run of DIR now; checkpoints and logs stay.",
     "adopt": "Finish an apply in DIR during which Terraform was killed.",
     "provider": "Install scav as a Terraform provider, whose plan is a resource.",
-    "external": 'Answer Terraform\'s `data "external"` with a plan: JSON on stdin, a JSON object of texts on stdout.',
+    "external": 'Answer Terraform\'s `data "external"` with a plan.',
     "catalog": "GPU machines, their prices and where the numbers come from.",
     "schema": "Print the JSON Schema of a file that scav reads or writes.",
     "doctor": "Report what scav finds on this machine, and what is missing.",

@@ -7,10 +7,11 @@ import click
 
 @click.command("external")
 def command() -> None:
-    """Answer Terraform's `data "external"` with a plan: JSON on stdin, a JSON object of texts on stdout.
+    """Answer Terraform's `data "external"` with a plan.
 
     For machines on which no provider can be installed; elsewhere `scav provider` is the better way: this plans anew
-    whenever Terraform asks. The query's keys are the attributes of scav_plan; lists and `variables` are JSON in a text.
+    whenever Terraform asks. It reads a JSON object of texts, the attributes of scav_plan, and writes one; lists and
+    `variables` are JSON in a text.
     """
     import json
     import sys

@@ -72,15 +72,15 @@ def probe_here(job: Path, options: HereOptions) -> None:
     ):
         notebook.ran = runner.ran()
         to_do = notebook.missing(probes)
-        if options.dry_run:
-            click.echo("\n".join(map(shown, to_do)))
-            return
         tried = [] if notebook.measures_all else notebook.known
-        for row in measured(runner, to_do, tried, reference, search=own_batch is None):
+        for row in measured(runner, () if options.dry_run else to_do, tried, reference, search=own_batch is None):
             notebook.add(row)
-        if not to_do:
+        if not to_do and not options.dry_run:
             notebook.count_as_newest()
         interrupts.raise_if_received()
+    if options.dry_run:
+        click.echo("\n".join(map(shown, to_do)))
+        return
     click.echo("\n".join(probe_table([row for row in notebook.known if row.instance_type == LOCAL])))
     click.echo(f"\n{notebook.file} has {counted(len(notebook.rows), 'measurement')}.")
     if noise := measured_noise(notebook.known):

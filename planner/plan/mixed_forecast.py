@@ -45,6 +45,8 @@ def mixed_text(found: MixedForecast) -> str:
     if alone is not None:
         market = alone.market.replace("_", "-")
         single = f"{cluster(alone)} ({market}): {format_hours(alone.hours.p50)}, {format_usd(alone.usd.p50)}"
+    if gang is None and alone is None:
+        return "Neither one kind nor a gang of two keeps the limits.\n"
     if gang is None:
         return f"No gang of two kinds beats one kind by more than a near tie.\nOne kind: {single}\n"
     kinds = list(zip(gang.instance_types, gang.nodes, gang.gpus_per_node, gang.gpu_batches, gang.weights, strict=True))

@@ -4,4 +4,4 @@ Its modules are its exports. What needs grpc, protobuf, cryptography and msgpack
 where Terraform has started the provider.
 """
 
-__all__ = ["external", "installation"]
+__all__ = ["external", "installation", "package"]

@@ -41,7 +41,8 @@ def decide(said: Attributes) -> Decision:
         )
         survey = take_survey(inputs)
         plan = make_plan(inputs, survey)
-        _refuse_what_needs_a_workspace(plan)
+        if plan.run.source:
+            source.load_source(Path(plan.run.source))  # refuses what the nodes could not be given
     open_questions = [f"before apply, the job must say {question}" for question in questions_left(plan)]
     return Decision(
         planned_values(plan),
@@ -87,9 +88,14 @@ def planned_values(plan: Plan) -> dict[str, Any]:
 
 def module_variables(plan: Plan) -> dict[str, Any]:
     """Those of the rendered workspace, all of them: null takes a module's default as leaving it out does."""
+    if plan.spot and plan.spot.counts_on_fallback:
+        message = "is carried out by a file of the workspace that `scav plan` writes; the provider writes none"
+        raise InputError(message, file=JOB, key="constraints.on_demand_fallback")
     values = workspace_variables(plan)
     if plan.run.source:
         values["source_folder"] = plan.run.source  # nobody copies it: it stands beside main.tf
+    if left := values.keys() - VARIABLES.keys():
+        raise ValueError(f"the provider hands on no {', '.join(sorted(left))}")
     return {name: values.get(name) for name in VARIABLES}
 
 
@@ -103,12 +109,3 @@ def _measurements(said: Attributes) -> Path | None:
     if path is not None:
         store.load_text(path)
     return path
-
-
-def _refuse_what_needs_a_workspace(plan: Plan) -> None:
-    """Files of a plan that Terraform would have to find in the root module."""
-    if plan.run.source:
-        source.load_source(Path(plan.run.source))
-    if plan.spot and plan.spot.counts_on_fallback:
-        message = "is carried out by a file of the workspace that `scav plan` writes; the provider writes none"
-        raise InputError(message, file=JOB, key="constraints.on_demand_fallback")

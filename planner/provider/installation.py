@@ -59,7 +59,7 @@ def state_of_installation() -> Finding:
     """Whether Terraform would find the code that is here."""
     name, again = "Terraform provider", "to plan inside Terraform: scav provider install"
     if missing := missing_packages():
-        to_do = "to plan inside Terraform: pip install 'scav-planner[provider]', then scav provider install"
+        to_do = "to plan inside Terraform: pip install 'scav-planner[provider]'"
         return Finding(name=name, ok=False, found=f"{', '.join(missing)} missing", to_do=to_do)
     try:
         path = plugin_folder() / SOURCE / __version__ / PLATFORMS[0] / executable_name()

@@ -26,6 +26,7 @@ VARIABLES: dict[str, Any] = {
     "network_cards": "number",
     "placement_group": "bool",
     "root_volume_gib": "number",
+    "root_volume_mibps": "number",
     "checkpoint_bucket": "string",
     "checkpoint_tier": ["object", {"instance_type": "string", "node_count": "number"}],
     "checkpoint_interval_seconds": "number",

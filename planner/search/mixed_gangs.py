@@ -66,8 +66,7 @@ class Kind:
     computing: Floats  # by quantile and batch
     exposed: Floats  # by quantile, nodes and batch
     extrapolated: Flags  # by nodes
-    usd: dict[tuple[str, str], float]  # of a node by region and zone, with its volumes
-    checkpoint_usd: dict[tuple[str, str], float]
+    usd: dict[tuple[str, str], tuple[float, float]]  # by region and zone: a node with its volumes, and checkpoints
 
     @property
     def gpus(self) -> int:
@@ -101,7 +100,10 @@ def kind_of(
     shape = (len(counts), len(batches))
     step, fits = predictors.step_seconds(every), predictors.fits(every).reshape(shape)
     seconds = np.stack([column.reshape(shape) for column in (step.p05, step.p50, step.p95)])
-    places = list(zip(offers.regions, offers.zones, strict=True))
+    places, nodes_usd = (
+        list(zip(offers.regions, offers.zones, strict=True)),
+        offers.node_usd + offers.volume_usd_per_node,
+    )
     return Kind(
         instance_type=instance_type,
         batches=batches,
@@ -109,8 +111,7 @@ def kind_of(
         computing=seconds[:, 0],
         exposed=np.maximum(seconds - seconds[:, :1], 0.0),
         extrapolated=np.asarray(step.extrapolated.reshape(shape).any(axis=1)),
-        usd=dict(zip(places, (offers.node_usd + offers.volume_usd_per_node).tolist(), strict=True)),
-        checkpoint_usd=dict(zip(places, offers.checkpoint_usd.tolist(), strict=True)),
+        usd=dict(zip(places, zip(nodes_usd.tolist(), offers.checkpoint_usd.tolist(), strict=True), strict=True)),
     )
 
 
@@ -145,14 +146,14 @@ class _Pair(NamedTuple):
 
     kinds: tuple[Kind, Kind]
     nodes: tuple[Ints, Ints]
-    place: list[tuple[str, str]]
+    places: list[tuple[str, str]]
+    place: Ints  # which of these
     hourly_usd: Floats
     bound: Floats
 
     def at(self, rows: Flags) -> _Pair:
-        place = [where for where, kept in zip(self.place, rows, strict=True) if kept]
         nodes = self.nodes[0][rows], self.nodes[1][rows]
-        return _Pair(self.kinds, nodes, place, self.hourly_usd[rows], self.bound[rows])
+        return _Pair(self.kinds, nodes, self.places, self.place[rows], self.hourly_usd[rows], self.bound[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +162,12 @@ class _Rule:
 
     job: Job
     predictors: Predictors
-    least_samples: float
+    samples: Prediction  # of every batch that is allowed, from the smallest on
 
     @classmethod
     def of(cls, job: Job, predictors: Predictors) -> _Rule:
         allowed = job.workload.global_batch
-        return cls(job, predictors, float(predictors.samples(np.arange(allowed.low, allowed.high + 1)).p50.min()))
+        return cls(job, predictors, predictors.samples(np.arange(allowed.low, allowed.high + 1)))
 
     @property
     def by_time(self) -> bool:
@@ -181,17 +182,16 @@ class _Rule:
 
     def pair(self, one: Kind, other: Kind) -> _Pair | None:
         """None where the two are never sold side by side, or no counts are allowed."""
-        places = sorted(one.usd.keys() & other.usd.keys())
+        places = _places(one, other)
         first, second = self._counts(one, other)
         if not places or not len(first):
             return None
         hourly = np.stack(
-            [first * one.usd[at] + second * other.usd[at] + one.checkpoint_usd[at] for at in places], axis=1
+            [first * one.usd[at][0] + second * other.usd[at][0] + one.usd[at][1] for at in places], axis=1
         )
-        cheapest = hourly.argmin(axis=1)
-        dollars = hourly[np.arange(len(first)), cheapest]
-        place = [places[index] for index in cheapest.tolist()]
-        return _Pair((one, other), (first, second), place, dollars, self._bound(one, other, first, second, dollars))
+        place, dollars = hourly.argmin(axis=1), hourly.min(axis=1)
+        bound = self._bound(one, other, first, second, dollars)
+        return _Pair((one, other), (first, second), places, place, dollars, bound)
 
     def _counts(self, one: Kind, other: Kind) -> tuple[Ints, Ints]:
         """At least one of each, as many as constraints and quotas allow."""
@@ -221,7 +221,8 @@ class _Rule:
             kind.gpus * float((kind.batches / kind.computing[quantile]).max()) * count
             for kind, count in ((one, first), (other, second))
         ]
-        hours = self.least_samples / (rates[0] + rates[1]) / 3600 * (1 + self.predictors.checkpoint_share)
+        least = float(self.samples.p50.min())
+        hours = least / (rates[0] + rates[1]) / 3600 * (1 + self.predictors.checkpoint_share)
         limits = self.job.constraints
         impossible = (hours > (limits.deadline_hours or np.inf)) | (hours * hourly > (limits.budget_usd or np.inf))
         return np.where(impossible, np.inf, hours if self.by_time else hours * hourly)
@@ -244,7 +245,8 @@ class _Rule:
         row, total, size = row[kept], total[kept], size[kept]
         counts, local = (counts[0][kept], counts[1][kept]), (local[0][kept], local[1][kept])
         step = _steps(pair.kinds, total, local)
-        work = step.times(self._samples(size).scaled(1.0 / size)).scaled(1 / 3600)
+        samples = self.samples.at(size - allowed.low)
+        work = step.times(samples.scaled(1.0 / size)).scaled(1 / 3600)
         hours = work.scaled(1 + self.predictors.checkpoint_share, shift=self.predictors.startup_seconds / 3600)
         usd = hours.scaled(pair.hourly_usd[row])
         confidence, limits = self.job.constraints.confidence, self.job.constraints
@@ -253,9 +255,11 @@ class _Rule:
         if not holds.any():
             return
         value, second_value = (slow, dear) if self.by_time else (dear, slow)
-        order = np.lexsort((local[1], local[0], counts[1], counts[0], second_value, np.where(holds, value, np.inf)))
-        best = int(order[0])
-        region, zone = pair.place[int(row[best])]
+        ties = np.flatnonzero(holds & (value == value[holds].min()))
+        keys = (local[1], local[0], counts[1], counts[0], second_value)
+        best = int(ties[np.lexsort([key[ties] for key in keys])[0]])
+        region, zone = pair.places[int(pair.place[row[best]])]
+        only = np.array([best])
         yield MixedGang(
             instance_types=(one.instance_type.name, other.instance_type.name),
             nodes=(int(counts[0][best]), int(counts[1][best])),
@@ -265,17 +269,23 @@ class _Rule:
             zone=zone,
             global_batch=int(size[best]),
             hourly_usd=float(pair.hourly_usd[row[best]]),
-            step_seconds=step.rows()[best],
-            hours=hours.rows()[best],
+            step_seconds=step.at(only).rows()[0],
+            hours=hours.at(only).rows()[0],
             hours_limit=float(slow[best]),
-            usd=usd.rows()[best],
+            usd=usd.at(only).rows()[0],
             usd_limit=float(dear[best]),
             extrapolated=bool(hours.extrapolated[best]),
         )
 
-    def _samples(self, size: Ints) -> Prediction:
-        different, which = np.unique(size, return_inverse=True)
-        return self.predictors.samples(different).at(which)
+
+def _places(one: Kind, other: Kind) -> list[tuple[str, str]]:
+    """Where both are sold, without zones where neither kind nor storing is cheaper than in one that is kept."""
+    kept: dict[tuple[float, ...], tuple[str, str]] = {}
+    sold = sorted((*one.usd[at], other.usd[at][0], at) for at in one.usd.keys() & other.usd.keys())
+    for *usd, at in sold:
+        if not any(all(here <= there for here, there in zip(better, usd, strict=True)) for better in kept):
+            kept[tuple(usd)] = at
+    return list(kept.values())
 
 
 def _balanced(one: Kind, other: Kind) -> Ints:

@@ -26,7 +26,7 @@ from ray.util import list_named_actors, placement_group_table
 ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
 groups = [group["state"] for group in placement_group_table().values()]
 print(json.dumps({
-    "nodes": sum(node["Alive"] for node in ray.nodes()),
+    "nodes": [node["NodeID"] for node in ray.nodes() if node["Alive"]],
     "actors": list_named_actors(all_namespaces=True),
     "groups": [state for state in groups if state != "REMOVED"],
     "busy": ray.cluster_resources().get("CPU", 0) - ray.available_resources().get("CPU", 0),
@@ -59,6 +59,7 @@ class RayNodes:
     def _start(self, *arguments: str) -> None:
         log = (self.folder.parent / f"node-{len(self.nodes)}.txt").open("wb")
         ray = Path(sys.executable).with_name("ray")
+        before = self.seen()["nodes"] if self.nodes else []
         self.nodes.append(
             subprocess.Popen(
                 [ray, "start", *arguments, *LIGHT],
@@ -66,7 +67,8 @@ class RayNodes:
             )
         )  # fmt: skip
         log.close()
-        wait_until(lambda: self.seen()["nodes"] == len(self.nodes))
+        # As many as there should be, the new one among them: Ray counts one that is gone for a while.
+        wait_until(lambda: len(now := self.seen()["nodes"]) == len(self.nodes) and set(now) - set(before))
 
     def remove(self, number: int) -> None:
         """As a machine that is switched off."""
@@ -75,7 +77,7 @@ class RayNodes:
     def seen(self) -> dict[str, Any]:
         look = [sys.executable, "-c", LOOK, self.address]
         found = subprocess.run(look, env=self.environment, capture_output=True, text=True, check=False)
-        return json.loads(found.stdout) if found.returncode == 0 else {"nodes": 0}
+        return json.loads(found.stdout.splitlines()[0]) if found.returncode == 0 else {"nodes": []}  # then Ray may warn
 
     def is_clean(self) -> bool:
         seen = self.seen()

@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 from agent_node import memory_node, world  # noqa: F401 - fixtures of several files
 from mock_aws import MockAws, attached_provider, started_mock
+from provider_home import plain_terraform, scav_home  # noqa: F401 - fixtures of several files
 
 PROVIDER = Path("registry.terraform.io", "hashicorp", "aws")
 MINUTES = 60
@@ -76,6 +77,13 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Terraform:
         "GOGC": "400",
     }
     return Terraform(executable=executable, environment=environment)
+
+
+@pytest.fixture(scope="session")
+def aws_versions() -> list[Path]:
+    """Of the AWS provider, packed or not, in a mirror of this machine."""
+    mirror = find_mirror()
+    return [] if mirror is None else sorted((mirror / PROVIDER).glob("*"))
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,17 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import random_jobs
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_world import catalog, instance_type, job, offer, predictors, sure
 from test_search import inputs_of
 
-from planner.columns import Quantiles
+from planner.columns import Prediction, Quantiles
 from planner.inputs.catalog.tables import Catalog
 from planner.inputs.job.schema import Job
 from planner.models.configurations import Configurations
@@ -189,3 +191,77 @@ def agree(job: Job, catalog: Catalog) -> bool:
 
 def shape(gang: MixedGang) -> tuple[tuple[str, str], tuple[int, int], tuple[int, int]]:
     return gang.instance_types, gang.nodes, gang.gpu_batches
+
+
+SLOW, FAST = instance_type("g1.slow", 2, 8), instance_type("p1.fast", 4, 8)
+POOL = catalog(
+    offer("g1.slow", "near", 1.0, {"near-az1": None, "near-az2": None}),
+    offer("p1.fast", "near", 4.0, {"near-az2": None}),
+    types=(SLOW, FAST),
+)
+QUOTAS = {"quotas": {"on_demand": {"g": 16, "p": 8}}}  # two of the one, one of the other
+SECONDS = {"g1.slow": 0.2, "p1.fast": 0.1}  # per sample
+
+
+def given_predictors() -> Predictors:
+    """Computing is as many samples as there are; more nodes add a second for the slow link, half a one for the fast."""
+
+    def step_seconds(rows: Configurations) -> Prediction:
+        name = rows.instance_type.name
+        exposed = np.where(rows.nodes > 1, 1.0 if name == "g1.slow" else 0.5, 0.0)
+        return sure(*(SECONDS[name] * rows.gpu_batch + exposed))
+
+    return predictors(step_seconds=step_seconds, largest_batch=lambda kind: 10 if kind.name == "g1.slow" else 16)
+
+
+def best(constraints: dict[str, Any], objective: str, **options: Any) -> MixedGang | None:
+    asked = job(constraints, objective, global_batch="4..200")
+    return best_mixed_gang(asked, POOL, (SLOW, FAST), ("near", "far"), given_predictors(), **options)
+
+
+def test_by_hand_where_quotas_leave_too_few_of_either() -> None:
+    """At 8 and 16 samples both compute for 1.6 s; the slow link adds one: 96 samples every 2.6 s, 36,000 are needed."""
+    gang = best(QUOTAS, "time")
+    assert gang is not None
+    assert (gang.instance_types, gang.nodes, gang.gpu_batches) == (("g1.slow", "p1.fast"), (2, 1), (8, 16))
+    assert (gang.global_batch, gang.zone) == (2 * 2 * 8 + 4 * 16, "near-az2")
+    assert gang.step_seconds.p50 == pytest.approx(2.6)
+    assert gang.hours_limit == pytest.approx(36_000 / 96 * 2.6 / 3600 * 1.1 + 0.5)
+    volumes = gang.hourly_usd - (2 * 1.0 + 4.0)
+    assert 0 < volumes < 0.1
+    assert gang.usd_limit == pytest.approx(gang.hours_limit * gang.hourly_usd)
+
+
+def test_only_what_is_better_is_told() -> None:
+    gang = best(QUOTAS, "time")
+    assert gang is not None
+    assert best(QUOTAS, "time", better_than=gang.hours_limit) is None
+    assert best(QUOTAS, "time", better_than=gang.hours_limit * 1.001) == gang
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        {**QUOTAS, "deadline": "0.6h"},
+        {**QUOTAS, "budget": "$1"},
+        {"quotas": {"on_demand": {"p": 4}}},
+        {"nodes": "1..1"},
+    ],
+)
+def test_limits_and_quotas_are_kept(constraints: dict[str, Any]) -> None:
+    assert best(constraints, "time") is None
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 64), st.integers(1, 64), st.integers(0, 2**32))
+def test_weighted_gradients_are_those_of_all_samples(one: int, other: int, few: int, many: int, seed: int) -> None:
+    """Averaged plainly over processes, as DDP does, they are the mean over samples, whoever took them."""
+    gang = best(QUOTAS, "time")
+    assert gang is not None
+    size = one * few + other * many
+    gang = gang._replace(nodes=(one, other), gpus_per_node=(1, 1), gpu_batches=(few, many), global_batch=size)
+    gradients = np.random.default_rng(seed).normal(size=size)
+    parts = np.split(gradients, np.cumsum([few] * one + [many] * other)[:-1])
+    weights = [gang.weights[0]] * one + [gang.weights[1]] * other
+    averaged = np.mean([weight * part.mean() for weight, part in zip(weights, parts, strict=True)])
+    assert averaged == pytest.approx(gradients.mean(), rel=1e-9, abs=1e-12)
+    assert np.mean(weights) == pytest.approx(1.0)

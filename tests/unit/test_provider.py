@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from planner.provider.servicer import answer
 from planner.provider.values import UNKNOWN, decoded, encoded
 from planner.provider.wire import ERROR, MESSAGES, METHODS, WARNING
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "provider"
 NAMES = [row.name for row in RESOURCE]
 
 
@@ -138,21 +140,40 @@ def _number(value: Any) -> Any:
         return value
 
 
-def test_variables_have_the_types_of_the_module():
-    declared = variables_of(assets.load_module("gpu-cluster"))
+# Of modules/gpu-cluster, what neither a plan decides through the provider nor a platform team demands.
+LEFT_AT_THEIR_DEFAULTS = {
+    *("bucket_force_destroy", "deep_learning_container", "heartbeat_seconds", "policy_file", "replace_lost_nodes"),
+    *("max_capacity_wait_seconds", "max_failures", "max_restarts", "max_silence_seconds", "max_wait_seconds"),
+    "runtime_includes_waiting",
+}
+
+
+def test_the_planned_cluster_hands_on_every_variable_with_the_module_s_type():
+    """Region is of the root's provider. A new variable of the module has to be somewhere."""
+    declared = {name: one_line(text) for name, text in variables_of(assets.load_module("gpu-cluster")).items()}
+    wrapper = assets.load_module("planned-cluster")
+    handed_on = dict(re.findall(r"(?m)^  (\w+) += var\.(variables|options)\.\1$", wrapper["main.tf"]))
+    assert {name for name, where in handed_on.items() if where == "variables"} == set(VARIABLES) - {"region"}
+    assert set(handed_on) | LEFT_AT_THEIR_DEFAULTS == set(declared)
+    given = one_line(wrapper["variables.tf"])
     for name, kind in VARIABLES.items():
-        if name != "region":  # of the root's provider
-            assert f"  type {_hcl(kind)}" in " ".join(declared[name].replace("=", "").split()).replace(
-                " type ", "  type "
-            ), name
+        assert f" {name} = {hcl(kind)} " in given
+        assert name == "region" or f" type = {hcl(kind)} " in declared[name], name
+    for name in (name for name, where in handed_on.items() if where == "options"):
+        kind = re.findall(rf" {name} = optional\((\S+)\) ", given)
+        assert f" type = {kind[0]} " in declared[name], name
 
 
-def _hcl(kind: Any) -> str:
+def one_line(text: str) -> str:
+    return " ".join(text.replace(",", "").split())
+
+
+def hcl(kind: Any) -> str:
     if isinstance(kind, str):
         return kind
     if kind[0] == "object":
-        return "object({ " + " ".join(f"{name} {_hcl(inner)}" for name, inner in kind[1].items()) + " })"
-    return f"{kind[0]}({_hcl(kind[1])})"
+        return "object({ " + " ".join(f"{name} = {hcl(inner)}" for name, inner in kind[1].items()) + " })"
+    return f"{kind[0]}({hcl(kind[1])})"
 
 
 def test_a_decision_is_kept_until_something_that_it_was_told_changes(said):
@@ -254,6 +275,12 @@ def test_what_is_wrong_is_said_beside_the_attribute(said, changes, where, reason
     assert reason in found[1]
 
 
+def test_a_policy_that_nodes_carry_out_needs_the_folder(said):
+    job = said["job"].replace("  nodes:", "  spot: always\n  on_demand_fallback: true\n  nodes:")
+    where, reason = complaint(answer("PlanResourceChange", change(said | {"job": job})))
+    assert (where, "constraints.on_demand_fallback" in reason, "scav plan" in reason) == ("job", True, True)
+
+
 def test_validation_finds_what_needs_no_files_and_waits_for_what_is_not_known(said):
     assert complaint(answer("ValidateResourceConfig", config({**said, "deadline": "8x"})))[0] == "deadline"
     assert not answer("ValidateResourceConfig", config({**said, "deadline": UNKNOWN})).diagnostics
@@ -312,6 +339,15 @@ def test_a_state_of_another_version_is_taken_over(said):
     taken = decoded(upgraded(old, 0).upgraded_state)
     assert taken == state | {"evidence": None}
     assert planned(said, taken, private)[0] == taken
+
+
+def test_a_state_that_terraform_sent_for_version_0_is_still_understood(said):
+    """The request as Terraform 1.11 sent it, of a state that scav 0.1.0 wrote for this job: it stays what it is."""
+    recorded = (GOLDEN / "upgrade-state-0.bin").read_bytes()
+    state = decoded(answer("UpgradeResourceState", MESSAGES["OldState"].FromString(recorded)).upgraded_state)
+    assert (state["instance_type"], state["usd_p95"], state["scav_version"]) == ("g5.12xlarge", "240.077", "0.1.0")
+    assert state["job"] == said["job"]
+    assert planned(said, state, b"{}")[0] == state
 
 
 def test_a_state_of_a_newer_version_is_refused():

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ NEAREST = "auto"  # the cluster that RAY_ADDRESS names, or that runs on this mac
 OPTION = "--ray-address"
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[0-9a-fA-F:.]+\]|[\w.-]+):(?P<port>\d{1,5})")
 _ANSWER_SECONDS = 10.0
+_START_SECONDS = 120.0  # of a worker, on a busy machine
 _OTHERS_END_SECONDS = 10.0  # until Ray has noticed that a scav which was killed is gone
 _POLL_SECONDS = 1.0
 _SETTINGS = b"\x04"  # the kind of the first frame that either side of HTTP/2, which Ray speaks, sends
@@ -132,7 +134,8 @@ def ray_cluster(address: str) -> Iterator[RayCluster]:
         ray.cloudpickle.register_pickle_by_value(ray_node)  # nodes have no scav
         watch = _the_only_one(ray)
         try:
-            yield RayCluster(ray, ray.get(watch.software.remote()))
+            with contextlib.redirect_stdout(sys.stderr):  # of lost nodes Ray tells there whatever it is told
+                yield RayCluster(ray, _software(ray, watch))
         finally:
             ray.kill(watch)
     finally:
@@ -188,6 +191,13 @@ def _the_only_one(ray: Any) -> Any:
             if time.monotonic() > deadline:
                 raise ScavError("another probe is running on this Ray cluster: wait for it, or stop it") from None
             time.sleep(_POLL_SECONDS)
+
+
+def _software(ray: Any, watch: Any) -> dict[str, str]:
+    try:
+        return dict(ray.get(watch.software.remote(), timeout=_START_SECONDS))
+    except ray.exceptions.RayError as error:
+        raise ScavError(f"the Ray cluster starts no worker ({type(error).__name__}): see ray status there") from None
 
 
 def _wait_for(

@@ -26,7 +26,7 @@ from planner.outside.runners.shared_with_probes import ray_node
 from planner.outside.what_ran import ran_elsewhere
 from planner.probing import Probe
 
-_TRIES = 3
+_MORE_TRIES = 2
 _POLL_SECONDS = 1.0
 _GRACE_SECONDS = 15.0  # for the other nodes, once one has failed
 _END_SECONDS = 30.0  # for a node to say that time ran out
@@ -86,14 +86,12 @@ class RayRunner:
 
     def run(self, probe: Probe, *, reference_batch: int, measure_noise: bool) -> Measurement:
         """Again where a node was lost; what was measured before is in the file already."""
-        for left in reversed(range(_TRIES)):
+        for _ in range(_MORE_TRIES):
             try:
                 return self._try(probe, reference_batch, measure_noise)
             except NodeLost as lost:
-                if not left:
-                    raise
                 self.say(f"{lost}: probing again")
-        raise AssertionError("unreachable")
+        return self._try(probe, reference_batch, measure_noise)
 
     def _try(self, probe: Probe, reference_batch: int, measure_noise: bool) -> Measurement:
         room = self.cluster.room_for(probe.nodes, probe.gpus_per_node)
@@ -114,7 +112,7 @@ class RayRunner:
             self._keep_state(ended.get(0))
             code = ended[failed].code if failed is not None else 0 if len(ended) == probe.nodes else None
             row = measurement_of(probe, output, code, log, self.timeout_seconds)
-        return row.model_copy(update={"software": {**row.software, "ray": self.cluster.software["ray"]}})
+        return row.model_copy(update={"software": {**row.software, "ray": self.cluster.software.get("ray", "unknown")}})
 
     def _started(self, probe: Probe, nodes: Sequence[Any], reference_batch: int, measure_noise: bool) -> list[Any]:
         about = self._answers([node.about.remote() for node in nodes])
@@ -186,8 +184,9 @@ _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 def packed(folder: Path, command: Sequence[str]) -> bytes:
     """The script's folder and the probes, for every node to unpack."""
-    if not (folder / command[0]).resolve().is_relative_to(folder.resolve()):
-        raise InputError("lies outside of the job's folder, and nodes get that alone", file=command[0])
+    is_inside = (folder / command[0]).resolve().is_relative_to(folder.resolve())
+    if not is_inside or Path(command[0]).is_absolute():
+        raise InputError("must be named from the job's folder on, which is all that nodes get", file=command[0])
     stream, total = io.BytesIO(), 0
     with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1, dereference=True) as archive:
         for root, name in ((folder, ray_node.SCRIPT), (assets.probes_parent() / "probes", "probes")):
