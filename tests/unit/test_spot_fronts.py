@@ -44,7 +44,7 @@ def test_rows_that_others_of_as_many_nodes_beat_are_on_no_front_on_demand(
     confidence: float, described: list[tuple[int, int, float, float]]
 ) -> None:
     configurations, work = rows_of(described)
-    kept = unbeaten_rows(2 * configurations.nodes + usual_batch(configurations), work, confidence)
+    kept = unbeaten_rows(2 * configurations.nodes + usual_batch(configurations), work)
     every, few = (
         on_demand(rows, hours, OFFERS["on_demand"], predictors()).front(np.ones(len(rows), dtype=bool), confidence)
         for rows, hours in ((configurations, work), (configurations.at(kept), work.at(kept)))
@@ -74,4 +74,4 @@ def test_of_equal_rows_the_first_is_kept_and_whoever_is_slower_and_known_no_bett
         p95=np.array([7.0, 7.0, 6.0, 6.5, 9.0]),
         extrapolated=np.zeros(5, dtype=bool),
     )
-    assert unbeaten_rows(np.array([1, 1, 1, 1, 2]), work, 0.5).tolist() == [0, 2, 4]
+    assert unbeaten_rows(np.array([1, 1, 1, 1, 2]), work).tolist() == [0, 2, 3, 4]
