@@ -186,8 +186,8 @@ def _kind(rows: Configurations) -> Ints:
 def unbeaten_rows(group: Ints, work: Prediction) -> Ints:
     """Rows that no other of their group beats, of equal rows the first.
 
-    As many nodes cost the same an hour and are lost as often: who has more work to do, and knows it no better, cannot be
-    faster or cheaper.
+    As many nodes cost the same an hour and are lost as often: who has more work to do, and knows it no better, cannot
+    be faster or cheaper.
     """
     if not len(group):
         return group
