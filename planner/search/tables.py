@@ -50,9 +50,9 @@ class Kept(NamedTuple):
     stand_for: Ints
 
     @classmethod
-    def of(cls, rows: Configurations, work: Prediction, every_nodes: Ints, quantile: float) -> Kept:
+    def of(cls, rows: Configurations, work: Prediction, every_nodes: Ints) -> Kept:
         """`every_nodes`: of all candidates, these rows and those that were left out before."""
-        best = unbeaten_rows(_kind(rows), work, quantile)
+        best = unbeaten_rows(_kind(rows), work)
         kept = rows.at(best)
         return cls(kept, work.at(best), _stand_for(every_nodes, kept.nodes))
 
@@ -86,7 +86,7 @@ class PlainTable:
             near = _near_best(fitting, least, samples, predictors, quantile)
             fitting, samples = fitting.at(near), samples.at(near)
         work = work_hours(fitting, samples, predictors, every_split=True)
-        return Kept.of(fitting, work, configurations.nodes[fits], quantile)
+        return Kept.of(fitting, work, configurations.nodes[fits])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +126,7 @@ class StrategyTable:
         trying, its_samples = configurations.at(rows), samples.at(rows % len(self.batches))
         near = _near_best(trying, least, its_samples, predictors, quantile)
         trying = trying.at(near)
-        return Kept.of(
-            trying, work_hours(trying, its_samples.at(near), predictors), configurations.nodes[fits], quantile
-        )
+        return Kept.of(trying, work_hours(trying, its_samples.at(near), predictors), configurations.nodes[fits])
 
     def _fastest(self, rows: Ints, middle: Floats) -> Flags:
         """Of the ways to take equally many samples with one sharding and parallelism."""
@@ -185,15 +183,15 @@ def _kind(rows: Configurations) -> Ints:
     return np.asarray(2 * rows.nodes + usual_batch(rows))
 
 
-def unbeaten_rows(group: Ints, work: Prediction, quantile: float) -> Ints:
+def unbeaten_rows(group: Ints, work: Prediction) -> Ints:
     """Rows that no other of their group beats, of equal rows the first.
 
-    As many nodes cost the same an hour and are lost as often, so hours and dollars grow with the middle of the work and
-    with its end: at the asked quantile, or at the p95 where that is more.
+    As many nodes cost the same an hour and are lost as often: who has more work to do, and knows it no better, cannot
+    be faster or cheaper.
     """
     if not len(group):
         return group
-    end = work.quantile(max(quantile, _LEAST_QUANTILE))
+    end = work.p95 / work.p50
     least, least_end = np.full((2, int(group.max()) + 1), np.inf)
     np.minimum.at(least, group, work.p50)
     fastest = np.flatnonzero(work.p50 == least[group])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -112,4 +111,4 @@ def test_a_good_recording_draws_a_plan_into_its_zone(zone):
     assert before is not None
     assert after.zone == zone
     assert after.usd_limit < before.usd_limit
-    assert replace(after, zone=before.zone) != before
+    assert after._replace(zone=before.zone) != before

@@ -120,7 +120,8 @@ class TestSimulated:
         # Two hours there, one gone, neither ageing: two in three start at once, the rest wait an hour on average.
         process = SpotProcess(loss_per_hour=np.full(AGES, 0.5), return_per_hour=np.full(AGES, 1.0))
         ones = np.ones(30_000)
-        wait, stint = first_stretch(process, ones, ones, np.random.default_rng(0))
+        generator = np.random.default_rng(0)
+        wait, stint = first_stretch(process, ones, ones, generator.random((2, 30_000)), generator)
         assert (wait == 0).mean() == pytest.approx(2 / 3, abs=0.01)
         assert wait[wait > 0].mean() == pytest.approx(1.0, rel=0.04)
         assert stint.mean() == pytest.approx(2.0, rel=0.04)

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammainc
 
 from planner.columns import Floats, Ints
+from planner.contract import kept_digits
 
 AGE_EDGES_HOURS = np.array([0.0, 0.12, 0.3, 1.0, 4.0, 16.0])
 AGES = len(AGE_EDGES_HOURS)
@@ -23,7 +24,7 @@ _WIDTHS = np.diff(AGE_EDGES_HOURS)
 _SPANS = np.append(_WIDTHS, np.inf)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SpotProcess:
     """One gang in one zone. `log_sd` is what is not known of either rate, and stays as it is for the whole run.
 
@@ -56,6 +57,28 @@ class SpotProcess:
     @property
     def loss_log_sd(self) -> float:
         return self.log_sd if self.own_loss_log_sd is None else self.own_loss_log_sd
+
+    @property
+    def _numbers(self) -> tuple[tuple[float, ...], tuple[float, ...], float, float, float]:
+        rates = tuple(self.loss_per_hour.tolist()), tuple(self.return_per_hour.tolist())
+        return *rates, self.log_sd, self.loss_log_sd, self.day_log_sd
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SpotProcess) and self._numbers == other._numbers
+
+    def __hash__(self) -> int:
+        return hash(self._numbers)
+
+    def as_written(self) -> SpotProcess:
+        """To the digits that a plan keeps."""
+        losses, returns, log_sd, loss_log_sd, day_log_sd = self._numbers
+        return SpotProcess(
+            loss_per_hour=np.array([kept_digits(rate) for rate in losses]),
+            return_per_hour=np.array([kept_digits(rate) for rate in returns]),
+            log_sd=kept_digits(log_sd),
+            own_loss_log_sd=kept_digits(loss_log_sd),
+            day_log_sd=kept_digits(day_log_sd),
+        )
 
     def scaled(self, loss: float = 1.0, returns: float = 1.0) -> SpotProcess:
         return replace(self, loss_per_hour=self.loss_per_hour * loss, return_per_hour=self.return_per_hour * returns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -201,7 +200,7 @@ class Case:
         longest = float(self.world(most).work_hours)
         step_hours = max(self.step_hours, self.deadline_hours / _MOST_TABLE_STEPS)
         world = replace(self.world(most), work_hours=min(longest, self.deadline_hours), step_hours=step_hours)
-        table = _solved(world, _Rates.of(self.process), self.deadline_hours, self.margin_hours)
+        table = _solved(world, self.process, self.deadline_hours, self.margin_hours)
         return table.model_copy(update={"step_hours": self.step_hours})
 
     def as_written(self) -> Case:
@@ -210,7 +209,6 @@ class Case:
         def hours(value: float) -> float:
             return kept_digits(value * 3600) / 3600
 
-        process = None if self.process is None else _Rates.of(self.process).kept().process
         return replace(
             self,
             work_hours=Quantiles(*map(kept_digits, self.work_hours)),
@@ -218,43 +216,14 @@ class Case:
             save_hours=hours(self.save_hours),
             restart_hours=hours(self.restart_hours),
             interval_hours=round(self.interval_hours * 3600) / 3600,
-            process=process,
+            process=self.process and self.process.as_written(),
             node_on_demand_usd=kept_digits(self.node_on_demand_usd),
             node_spot_usd=kept_digits(self.node_spot_usd),
             storage_hourly_usd=kept_digits(self.storage_hourly_usd),
         )
 
 
-class _Rates(NamedTuple):
-    """A process as plain numbers, so that what was worked out for it can be remembered."""
-
-    loss_per_hour: tuple[float, ...]
-    return_per_hour: tuple[float, ...]
-    log_sd: float
-    loss_log_sd: float
-    day_log_sd: float
-
-    @classmethod
-    def of(cls, process: SpotProcess) -> _Rates:
-        losses, returns = process.loss_per_hour.tolist(), process.return_per_hour.tolist()
-        return cls(tuple(losses), tuple(returns), process.log_sd, process.loss_log_sd, process.day_log_sd)
-
-    def kept(self) -> _Rates:
-        losses, returns = (tuple(map(kept_digits, rates)) for rates in self[:2])
-        return _Rates(losses, returns, *map(kept_digits, self[2:]))
-
-    @property
-    def process(self) -> SpotProcess:
-        return SpotProcess(
-            loss_per_hour=np.array(self.loss_per_hour),
-            return_per_hour=np.array(self.return_per_hour),
-            log_sd=self.log_sd,
-            own_loss_log_sd=self.loss_log_sd,
-            day_log_sd=self.day_log_sd,
-        )
-
-
 @lru_cache(maxsize=32)
-def _solved(world: World, rates: _Rates, deadline_hours: float, margin_hours: float) -> PolicyTable:
+def _solved(world: World, process: SpotProcess, deadline_hours: float, margin_hours: float) -> PolicyTable:
     """Solved once: a plan that counts on its policy is simulated with the very table that is then written."""
-    return solve(world, rates.process, deadline_hours, margin_hours)
+    return solve(world, process, deadline_hours, margin_hours)
