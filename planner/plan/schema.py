@@ -83,8 +83,10 @@ class Interruptions(Contract):
 Rates = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=AGES, max_length=AGES)]
 
 
-class SpotMarket(Contract):
+class SpotMarket(WithLaterKeys):
     """When the spot nodes, which run together or not at all, are lost and when they are back."""
+
+    later_keys: ClassVar[frozenset[str]] = frozenset({"day_log_sd"})
 
     source: str = Field(description="where the rates come from")
     loss_per_hour: Rates = Field(description=f"while up since {', '.join(f'{e:g}' for e in AGE_EDGES_HOURS)} h")

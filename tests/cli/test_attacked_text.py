@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from planner import __version__
 from planner.errors import TerraformFailed, one_line, printable_lines
 from planner.outside import assets
 from planner.outside.terraform.events import Progress
@@ -77,6 +78,7 @@ def hostile_workspace(run_scav: Callable[..., Result], write_job: Callable[..., 
     assert run_scav("plan").exit_code == 0
     folder = tmp_path / "scav-plan"
     plan = json.loads((folder / "scav.plan.json").read_text())
+    plan["scav_version"] = "0.0.9"  # of this one its variables would have to follow from it
     plan |= {"reason": HOSTILE, "sensitivity": [HOSTILE], "run_id": f"x`{HOSTILE}", "summary": HOSTILE}
     plan["inputs"]["catalog"] = HOSTILE
     plan["evidence"]["statement"] = HOSTILE
@@ -118,6 +120,15 @@ def test_a_plan_file_full_of_markup_is_text_in_a_comment(run_scav, hostile_works
 def test_a_plan_file_full_of_escape_codes_is_text_on_a_terminal(run_scav, hostile_workspace, command):
     result = run_scav(*command, hostile_workspace)
     assert result.exit_code in {0, 4}
+    assert not CONTROL.search(result.output)
+
+
+@pytest.mark.parametrize("command", [["review"], ["check"]])
+def test_so_is_one_whose_variables_do_not_follow_from_it(run_scav, hostile_workspace, command):
+    file = hostile_workspace / "scav.plan.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"scav_version": __version__}))
+    result = run_scav(*command, hostile_workspace)
+    assert result.exit_code in {4, 5}
     assert not CONTROL.search(result.output)
 
 
