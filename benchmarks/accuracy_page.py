@@ -190,9 +190,10 @@ SECTIONS = (
         " was measured on. How much jobs share is averaged over four shares; over which sizes they are alike was set "
         "with these scores in view, after 16 pairs of both: every longer reach than half a doubling erred more than no "
         "history where nothing was probed (30.2 to 33.2 %), every share with this reach or less did not (29.0 to "
-        "29.8). Sharded: a table's models stand for the jobs of one user; that they share half of what is unknown was "
-        "chosen among four shares with these scores in view. Sources differ more than one user's jobs will: cold, "
-        "plain jobs gain little on average but an interval that says more (log score).",
+        "29.8); by how likely each made the rows, or equally, was seen there, too. Sharded: a table's models stand for "
+        "the jobs of one user; that they share half of what is unknown was chosen among four shares with these scores "
+        "in view. Sources differ more than one user's jobs will: cold, plain jobs gain little on average but an "
+        "interval that says more (log score).",
         "reuse",
     ),
     Section(
