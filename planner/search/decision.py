@@ -50,10 +50,12 @@ def choose_candidate(inputs: PlanInputs, survey: Survey) -> Chosen:
         if found := _chosen_of(left, ruler):
             return found
         left = ruler.with_measured(left)
+    if found := _chosen_of(_with_room(survey.found.finalists, ruler), ruler):
+        return found
     on_demand = [row for row in survey.found.finalists if row.market == "on_demand"]
     if found := _chosen_of(on_demand, replace(ruler, exact=True)):
         return found
-    raise _nothing_feasible(left, survey, inputs.job_file.job)
+    raise _nothing_feasible(left, ruler)
 
 
 def simulated_choice(candidate: Candidate, inputs: PlanInputs, survey: Survey) -> Simulated:
@@ -143,8 +145,19 @@ def _relaxed(limit: str, choice: Candidate, ruler: Ruler) -> Candidate | None:
     return found.candidate if better and ruler.holds(found, job) else None
 
 
-def _nothing_feasible(finalists: Sequence[Candidate], survey: Survey, job: Job) -> NoFeasiblePlan:
+def _with_room(finalists: Sequence[Candidate], ruler: Ruler) -> list[Candidate]:
+    """Those that keep the limits even if the search was as wrong about them as about the worst that was measured."""
+    job = ruler.job
+    pairs = [
+        (excess(ruler.known[id(row)].candidate, job), excess(row, job)) for row in finalists if id(row) in ruler.known
+    ]
+    wrong = max((found / guess for found, guess in pairs if guess), default=1.0)
+    return [row for row in finalists if id(row) not in ruler.known and excess(row, job) * wrong <= 1.0]
+
+
+def _nothing_feasible(finalists: Sequence[Candidate], ruler: Ruler) -> NoFeasiblePlan:
     """Two nearest misses on different instance types, and what each would need."""
+    job, survey = ruler.job, ruler.survey
     if not finalists:
         left_out = survey.found.left_out
         reasons = "; ".join(f"{count} of the instance types {reason}" for reason, count in left_out.items())
@@ -152,13 +165,17 @@ def _nothing_feasible(finalists: Sequence[Candidate], survey: Survey, job: Job) 
     ranked = sorted(finalists, key=lambda row: (excess(row, job), *preference(row, "cost")))
     nearest = [ranked[0], *[row for row in ranked if row.instance_type != ranked[0].instance_type][:1]]
     lines = [f"no feasible plan at {job.constraints.confidence * 100:g} % confidence; the nearest misses:"]
-    lines += [f"  {_miss(row, job)}" for row in nearest]
+    # What keeps the limits by the search's guess was measured, or would have to be, to say why it does not.
+    judged = [ruler.measured(row) if excess(row, job) <= 1.0 else Simulated.exactly(row) for row in nearest]
+    lines += [f"  {_miss(each, job)}" for each in judged]
     return NoFeasiblePlan("\n".join(lines))
 
 
-def _miss(row: Candidate, job: Job) -> str:
-    deadline, budget = job.constraints.deadline_hours, job.constraints.budget_usd
+def _miss(measured: Simulated, job: Job) -> str:
+    row, deadline, budget = measured.candidate, job.constraints.deadline_hours, job.constraints.budget_usd
     needs = []
+    if not measured.finishes(job.constraints.confidence):
+        needs.append("nodes that are not waited for: too few runs end within a year")
     if deadline and row.hours_limit > deadline:
         needs.append(f"a deadline of {format_hours(row.hours_limit)} instead of {format_hours(deadline)}")
     if budget and row.usd_limit > budget:

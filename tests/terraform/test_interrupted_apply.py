@@ -25,6 +25,7 @@ import pytest
 from mock_aws import MockAws, copy_workspace, logs_of, plan_workspace
 from stand_ins import PATIENCE_SECONDS, wait_until
 
+from planner.errors import TerraformFailed
 from planner.outside.terraform.adopt import adopting_plan
 from planner.outside.terraform.executable import Executable
 from planner.outside.terraform.process import FIRST
@@ -323,3 +324,20 @@ def events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:
         yield json.loads(line)
+
+
+def test_a_log_group_whose_creation_was_interrupted_is_kept(attached_terraform, mock_aws, new_workspace):
+    """Terraform would make it anew, and destroying leaves it: its name would be taken."""
+    folder = new_workspace("half-created")
+    workspace = opened(folder, attached_terraform)
+    workspace.init()
+    file, group = folder / "run.tfplan", "module.gpu_cluster.aws_cloudwatch_log_group.run"
+    workspace.apply(workspace.plan(file))
+    attached_terraform.run("taint", group, cwd=folder)
+    with pytest.raises(TerraformFailed, match="already exists"):
+        workspace.apply(workspace.plan(file))
+    with adopting_plan(workspace, file, mock_aws.client) as adoption:
+        workspace.apply(adoption.plan)
+    assert workspace.plan(file).has_changes is False
+    workspace.destroy()
+    assert mock_aws.resources("half-created") == logs_of("half-created")

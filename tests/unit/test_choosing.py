@@ -263,6 +263,19 @@ class TestDecision:
         with pytest.raises(NoFeasiblePlan, match=r"a deadline of .* instead of 8\.6 h"):
             choose_candidate(*surveyed([self.SPOT], job({"deadline": "8.6h"})))
 
+    def test_one_with_room_is_looked_for_where_the_search_was_wrong_about_all_that_it_likes(self) -> None:
+        # More cheap ones than the rounds look at, all of which the simulation takes beyond the deadline; by as much as
+        # it was wrong about them, the dearer one still keeps it.
+        rows = [candidate(market="spot", hours=8.5, usd=4.0 + number, zone="near-az1") for number in range(11)]
+        roomy = candidate(market="spot", nodes=2, hours=4.5, usd=50.0, zone="near-az1")
+        chosen = choose_candidate(*surveyed([*rows, roomy], job({"deadline": "90h"})))
+        assert chosen.expected is roomy
+
+    def test_what_keeps_the_limits_by_guess_alone_says_what_it_would_need(self) -> None:
+        rows = [candidate(market="spot", hours=8.5, usd=4.0 + number, zone="near-az1") for number in range(11)]
+        with pytest.raises(NoFeasiblePlan, match=r"g1.one \(spot\): a deadline of .* instead of 8\.6 h"):
+            choose_candidate(*surveyed(rows, job({"deadline": "8.6h"})))
+
     def test_on_demand_may_keep_a_limit_in_closed_form_that_no_shortlist_of_spot_keeps(self) -> None:
         # By the simulation 8.9 hours; by the search, which knows better here, 8.4.
         rows = [candidate(market="spot", hours=8.5, usd=4.0 + number, zone="near-az1") for number in range(11)]

@@ -5,6 +5,9 @@ answering. Applying again fails, since the names follow from run_id and are take
 every resource that a plan would create is looked for, and what exists gets an import block: the next plan shows it as
 imported, to be reviewed as usual.
 
+What Terraform did record, but as broken, it would make anew. A log group outlives its destruction, so that its name is
+taken then, too: it is kept as it is.
+
 Resources that are written rather than created (bucket settings, role policies) are not looked for: writing them
 again is what recovers them.
 """
@@ -47,7 +50,12 @@ def adopting_plan(workspace: Workspace, file: Path, client: Client, *, only_foun
     try:
         while True:
             plan = workspace.plan(file)
-            more = find_existing(workspace.show(plan), client)
+            shown = workspace.show(plan)
+            if broken := outliving(shown):
+                for address in broken:
+                    workspace.untaint(address)
+                continue
+            more = find_existing(shown, client)
             if not more.keys() - found.keys():
                 break
             found |= more
@@ -69,6 +77,15 @@ def find_existing(plan: Values, client: Client) -> dict[str, str]:
             if identity is not None:
                 found[change["address"]] = identity
     return found
+
+
+def outliving(plan: Values) -> list[str]:
+    """Addresses of what would be destroyed and made anew because its creation was interrupted, and cannot be."""
+    return [
+        change["address"]
+        for change in plan.get("resource_changes", [])
+        if change.get("action_reason") == "replace_because_tainted" and change["change"]["before"].get("skip_destroy")
+    ]
 
 
 def import_blocks(found: Mapping[str, str]) -> str:

@@ -121,6 +121,10 @@ class Workspace:
         """Makes this file the state, if it is of the same lineage and newer."""
         self._run("state push", "could not restore its state", str(file.resolve()), takes_input=False)
 
+    def untaint(self, address: str) -> None:
+        """What Terraform marked to be made anew, because its creation did not end in order, is kept as it is."""
+        self._run("untaint", "could not keep what exists", address, takes_input=False, no_color=IsFlagged)
+
     def outputs(self) -> dict[str, Output]:
         ended = self._run("output", "could not read the outputs", json=IsFlagged, takes_input=False)
         found = self._parsed(ended, "output")
