@@ -61,6 +61,7 @@ bench: $(DEV)
 	@$(BIN)/python benchmarks/convergence.py
 	@$(BIN)/python benchmarks/end_to_end.py --quick
 	@$(BIN)/python benchmarks/shaped_network.py
+	@$(BIN)/python benchmarks/provider_times.py
 ifdef DATA
 	@$(BIN)/python benchmarks/accuracy_page.py --data "$(DATA)" docs/accuracy.md
 	@$(BIN)/python benchmarks/spot_price_drift.py --data "$(DATA)"
