@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from planner.errors import ScavError
@@ -10,7 +11,8 @@ from planner.errors import ScavError
 def run() -> int:
     """A problem before the handshake is the one line on stdout, which Terraform then shows."""
     try:
-        from planner.provider.server import serve
+        with contextlib.redirect_stdout(sys.stderr):  # a package that greets who imports it
+            from planner.provider.server import serve
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         print(f"scav: the package {missing} is missing: pip install 'scav-planner[provider]'")
