@@ -8,7 +8,7 @@
 #   make mutants   how many of 200 small changes of the core the fast tests notice; SEED=2 draws others (half an hour)
 #   make bench     the benchmarks; DATA=dir adds those that need public measurements
 #   make dist      wheel and sdist, and scav.txt, by which pip installs that wheel and nothing else
-#   make provider  the provider as one archive with Python inside, tested without any Python on PATH
+#   make provider  the provider as one archive with Python inside, in build/provider, tested without any Python on PATH
 #   make lock      write requirements/*.lock anew after a change of pyproject.toml; UPGRADE=1 takes newer versions, too
 #   make clean     remove .venv, caches and builds (never scav-plan/: it may hold Terraform state)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from provider_home import REPOSITORY, at_home, write_alone
 
-MIRROR = REPOSITORY / "dist" / "provider"
+MIRROR = REPOSITORY / "build" / "provider"  # not dist/: that is what a release attaches
 
 
 def test_it_plans_and_applies_without_python(terraform, tmp_path, capsys):
