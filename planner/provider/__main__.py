@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 
 from planner.errors import ScavError
@@ -10,6 +11,7 @@ from planner.errors import ScavError
 
 def run() -> int:
     """A problem before the handshake is the one line on stdout, which Terraform then shows."""
+    gc.disable()  # there is no garbage yet, and looking for it takes a twentieth of the time until the handshake
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a package that greets who imports it
             from planner.provider.server import serve
@@ -17,6 +19,9 @@ def run() -> int:
         missing = (error.name or "").partition(".")[0]
         print(f"scav: the package {missing} is missing: pip install 'scav-planner[provider]'")
         return 1
+    finally:
+        gc.freeze()  # what was imported stays
+        gc.enable()
     try:
         serve()
     except ScavError as error:

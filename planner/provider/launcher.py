@@ -7,6 +7,7 @@ of the launcher, covers the code behind it, too. It needs the standard library a
 import hashlib
 import os
 import sys
+from io import FileIO
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +18,8 @@ def code_sha256(package: Path) -> str:
     for folder, folders, files in os.walk(package):
         folders[:] = sorted(set(folders) - {"__pycache__"})
         for name in sorted(files):
-            content = Path(folder, name).read_bytes()
+            with FileIO(f"{folder}/{name}") as file:
+                content = file.readall()
             found.update(f"{folder.removeprefix(str(package))}/{name}\0{len(content)}\0".encode())
             found.update(content)
     return found.hexdigest()
