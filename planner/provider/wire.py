@@ -10,8 +10,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-PROTOCOL = 6
-SERVICE = f"tfplugin{PROTOCOL}.Provider"
+SERVICE = "tfplugin6.Provider"
 ERROR, WARNING = 1, 2  # of a diagnostic
 
 # A message, and its fields: number, type (* for several), name. A map is several messages of key and value.

@@ -34,6 +34,7 @@ from planner.provider.wire import ERROR, MESSAGES, METHODS, WARNING
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "provider"
 NAMES = [row.name for row in RESOURCE]
+LONGEST_IN_A_DIFF = 300  # characters: four lines of a terminal
 
 
 @pytest.fixture
@@ -117,6 +118,14 @@ def test_everything_is_known_when_terraform_plans(said):
     assert {name: state[name] for name in said if name not in {row.name for row in COMPUTED}} == {
         row.name: said[row.name] for row in INPUTS
     }
+
+
+def test_no_value_is_too_long_for_the_diff_that_people_review(said):
+    """What they wrote themselves aside. Terraform shows a changed object by its changed attributes."""
+    state, _ = planned({**said, "instance_types": ["*"]})
+    shown = {name: value for name, value in state.items() if name not in ("job", "variables")}
+    lengths = {name: len(json.dumps(value)) for name, value in (shown | state["variables"]).items()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_IN_A_DIFF} == {}
 
 
 def test_it_is_the_plan_that_scav_plan_makes_and_the_variables_are_the_workspace_s(said):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from planner.errors import ScavError
 from planner.provider import __main__ as program
 from planner.provider import installation, launcher
+from planner.provider.server import COOKIE
 
 
 @pytest.fixture
@@ -76,3 +80,37 @@ def test_who_starts_it_by_hand_is_told_what_it_is(tmp_path):
     assert (
         ended.stdout == "scav: this is a provider for Terraform, which starts it by itself: `scav provider install`\n"
     )
+
+
+NOISE = """
+import os
+
+print("noise of an import")
+quiet = _credentials
+
+
+def _credentials():
+    print("noise of Python")
+    os.write(1, b"noise of a library\\n")
+    return quiet()
+"""
+
+
+def test_what_is_printed_while_it_starts_does_not_reach_the_handshake(tmp_path):
+    """Terraform takes the first line on stdout for the handshake, whatever it is."""
+    code = tmp_path / "planner"
+    shutil.copytree(Path(launcher.__file__).parents[1], code, ignore=shutil.ignore_patterns("__pycache__"))
+    with (code / "provider/server.py").open("a") as server:
+        server.write(NOISE)
+    install = [sys.executable, "-m", "planner", "provider", "install", "--dir", str(tmp_path)]
+    subprocess.run(install, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    (here,) = tmp_path.glob("*/scav/scav/*/linux_amd64/*")
+    environment = os.environ | {COOKIE[0]: COOKIE[1], "TMPDIR": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([here], env=environment, **pipes) as process:
+        line = process.stdout.readline()
+        process.kill()
+        rest, errors = process.communicate(timeout=60)
+    assert line.startswith("1|6|unix|")
+    assert rest == ""
+    assert errors.count("noise of") == 3
