@@ -95,18 +95,15 @@ SECTIONS = (
         "parameters now instead of four (11.46 instead of 11.48). All together, with the middle of what host-bound "
         "probes allow: 11.49 and 108.3; 92.9 % inside, as before. Since then, over the splits of this table and F: the "
         "middle of two forms far from probes 11.99 instead of 12.04; without `contention` 12.05; one robust loss and "
-        "one standard deviation of steps and work instead of two of each 11.97, with the former bend 11.90. This "
-        "table is of the model before these three, the next one, too. The middle of two forms gains 0.28 ± 0.21 over "
-        "the groups of both tables above, 0.07 ± 0.09 over those of the first. Tried and "
-        "not taken: correlated errors in the fit of "
-        "the form (12.4), no long tails (11.51, 10.9 instead of 10.3 on P), a prior of the fixed share that does not "
-        "pull (no difference), a batch exponent without bounds (12.36), one reach for all deviations (11.83, but the "
-        "forest no longer joins where it should).\n\n"
-        "What stays although its gain is not above its standard error: `wait` and `width_power` are worth most on "
-        "one network each, on eight V100 a node, and little or less elsewhere. "
-        "Robust errors and a forest that must earn its place guard against rows that mislead; these tables have few, "
-        "tests make them up. The middle of what host-bound probes allow is for clusters that are not in this table. "
-        "Doubt per doubling buys three points of coverage and no better interval score.",
+        "one standard deviation of steps and work instead of two of each 11.97, with the former bend 11.90. The middle "
+        "of two forms gains 0.28 ± 0.21 over the groups of both tables above, 0.07 ± 0.09 over those of the first. "
+        "Tried and not taken: correlated errors in the fit of the form (12.4), no long tails (11.51, 10.9 instead of 10.3 on "
+        "P), a prior of the fixed share that does not pull (no difference), a batch exponent without bounds (12.36), "
+        "one reach for all deviations (11.83, but the forest no longer joins where it should).\n\n"
+        "What stays although its gain is not above its standard error: `width_power` is worth most on one network, on "
+        "eight V100 a node, and little elsewhere. That a forest must earn its place guards against rows that mislead; "
+        "these tables have few, tests make them up. Doubt per doubling buys three points of coverage and no better "
+        "interval score.",
         "ablation",
         arguments=("--split", "C", "E", "G", "H", "I", "P"),
     ),
