@@ -77,6 +77,22 @@ def test_another_service_is_not_waited_for(run_scav: Callable[..., Result], digi
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_without_any_cluster_here_the_line_has_scavs_own_option(
+    run_scav: Callable[..., Result], digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's may run on this machine, so it is said for Ray that there is none."""
+
+    def init(**_: object) -> None:
+        raise ConnectionError(
+            "Could not find any running Ray instance. Please specify one by setting `--address` flag."
+        )
+
+    monkeypatch.setattr("ray.init", init)
+    assert run_scav("probe", digits, "--on", "ray").stderr == (
+        "Error: no Ray cluster runs on this machine: start one (ray start --head), or name one by --ray-address\n"
+    )
+
+
 def test_an_address_means_nothing_elsewhere(run_scav: Callable[..., Result], digits: Path) -> None:
     result = run_scav("probe", digits, "--ray-address", "head:6379")
     assert result.stderr == "Error: --ray-address: has no meaning with --on local, only with --on ray\n"

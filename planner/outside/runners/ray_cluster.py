@@ -164,6 +164,8 @@ def _refusal(address: str, error: Exception) -> str:
     said = one_line(" ".join(str(error).split()) or type(error).__name__)
     if "mismatch" in said:
         return f"Ray here and at {one_line(address)} must be of one version: {said}"
+    if address == NEAREST and isinstance(error, ConnectionError):  # its words name an option of its own
+        return f"no Ray cluster runs on this machine: start one (ray start --head), or name one by {OPTION}"
     return f"no Ray cluster at {one_line(address)}: {said}; start one (ray start --head), or name it by {OPTION}"
 
 
