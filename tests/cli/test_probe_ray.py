@@ -84,7 +84,7 @@ def test_without_any_cluster_here_the_line_has_scavs_own_option(
 
     def init(**_: object) -> None:
         raise ConnectionError(
-            "Could not find any running Ray instance. Please specify one by setting `--address` flag."
+            "Could not find any running Ray instance. Please specify `--address`."
         )
 
     monkeypatch.setattr("ray.init", init)
