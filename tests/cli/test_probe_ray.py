@@ -83,9 +83,7 @@ def test_without_any_cluster_here_the_line_has_scavs_own_option(
     """Somebody's may run on this machine, so it is said for Ray that there is none."""
 
     def init(**_: object) -> None:
-        raise ConnectionError(
-            "Could not find any running Ray instance. Please specify `--address`."
-        )
+        raise ConnectionError("Could not find any running Ray instance. Please specify `--address`.")
 
     monkeypatch.setattr("ray.init", init)
     assert run_scav("probe", digits, "--on", "ray").stderr == (
