@@ -17,12 +17,14 @@ from planner.search.mixed_gangs import MixedGang
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
+REPOSITORY = Path(__file__).parents[2]
 STEPS, TOLERANCE = 40, 1e-5
 # Each process takes its own part of the same samples; its loss counts by its weight, and DDP averages plainly.
 SCRIPT = """
 import json, pathlib, sys, torch
 import torch.distributed as dist
 from torch import nn
+from probes.ending import leave
 batches, weights = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -44,7 +46,7 @@ for _ in range(int(sys.argv[4])):
     losses.append(float(mean) / len(batches))
 if rank == 0:
     pathlib.Path(sys.argv[3]).write_text(json.dumps(losses))
-dist.destroy_process_group()
+leave()
 """
 
 
@@ -53,7 +55,7 @@ def losses(folder: Path, batches: list[int], weights: list[float]) -> list[float
     script.write_text(SCRIPT)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={len(batches)}"]
     arguments = [json.dumps(batches), json.dumps(weights), str(output), str(STEPS)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     subprocess.run([*launcher, script, *arguments], env=environment, check=True, timeout=PATIENCE_SECONDS)
     return list(json.loads(output.read_text()))
 
