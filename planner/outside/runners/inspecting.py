@@ -10,14 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from planner.contract import first_fault
-from planner.errors import InputError, ScavError, ScriptFailed
+from planner.errors import InputError, ScavError
 from planner.inputs import InspectedScript, filled_command
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
-from planner.outside.runners.local import Script, run_to_its_end, script_failed, tail_of
+from planner.outside.runners.local import Script, run_to_its_end
+from planner.outside.runners.script_report import script_report
 from planner.outside.runners.shared_with_probes import hold_batch
 
 _PATIENCE = 2.0  # the script is ended from inside when time is over; a micro-step that takes ages, from outside
@@ -62,7 +60,9 @@ def inspect_script(
             )
             if not _needs_values(output):
                 break
-        return _found(output, code, log, longest_seconds)
+        waited = f"{_PATIENCE * longest_seconds:.0f} s"
+        late = f"not finished after {waited}; raise --max-duration, or inspect with a smaller batch"
+        return script_report("inspecting", "inspected", InspectedScript, output=output, code=code, log=log, late=late)
 
 
 def _needs_values(output: Path) -> bool:
@@ -86,19 +86,3 @@ def _settings(
     if gpu_batch is not None:
         settings["SCAV_GPU_BATCH"] = str(gpu_batch)
     return settings
-
-
-def _found(output: Path, code: int | None, log: Path, longest_seconds: float) -> InspectedScript:
-    if code is None:
-        late = f"inspecting: not finished after {_PATIENCE * longest_seconds:.0f} s; raise --max-duration"
-        raise ScriptFailed(f"{late}, or inspect with a smaller batch", said=tail_of(log))
-    if not output.exists():
-        raise script_failed("inspecting", code, log)
-    record = json.loads(output.read_text(encoding="utf-8"))
-    if record["outcome"] != "inspected":
-        raise ScriptFailed(f"inspecting: {record['reason']}", said=tail_of(log))
-    try:
-        return InspectedScript.model_validate(record["report"])
-    except ValidationError as error:
-        fault = first_fault(error, InspectedScript)
-        raise ScavError(f"inspecting: the report of the script cannot be: {fault.key}: {fault.message}") from None

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
 import tempfile
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from planner.contract import first_fault
-from planner.errors import ScavError, ScriptFailed
 from planner.inputs import TracedPeak
 from planner.outside import assets
 from planner.outside.runners.interrupts import Interrupts
@@ -21,9 +16,8 @@ from planner.outside.runners.local import (
     probe_environment,
     refuse_without_torch,
     run_to_its_end,
-    script_failed,
-    tail_of,
 )
+from planner.outside.runners.script_report import script_report
 from planner.probing import Probe
 
 
@@ -49,7 +43,8 @@ def trace_script(
             interrupts=interrupts,
             mark=secrets.token_hex(16),
         )
-        return _traced(output, code, log, longest_seconds)
+        late = f"not finished after {longest_seconds:.0f} s; raise --max-duration"
+        return script_report("tracing", "traced", TracedPeak, output=output, code=code, log=log, late=late)
 
 
 def _first_of(probe: Probe) -> dict[str, str]:
@@ -64,19 +59,3 @@ def _first_of(probe: Probe) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "TORCHDYNAMO_DISABLE": "1",
     }
-
-
-def _traced(output: Path, code: int | None, log: Path, longest_seconds: float) -> TracedPeak:
-    if code is None:
-        late = f"tracing: not finished after {longest_seconds:.0f} s; raise --max-duration"
-        raise ScriptFailed(late, said=tail_of(log))
-    if not output.exists():
-        raise script_failed("tracing", code, log)
-    record = json.loads(output.read_text(encoding="utf-8"))
-    if record["outcome"] != "traced":
-        raise ScriptFailed(f"tracing: {record['reason']}", said=tail_of(log))
-    try:
-        return TracedPeak.model_validate(record["report"])
-    except ValidationError as error:
-        fault = first_fault(error, TracedPeak)
-        raise ScavError(f"tracing: the report of the script cannot be: {fault.key}: {fault.message}") from None
